@@ -1,0 +1,28 @@
+# make repro · make test — each sets up .venv by itself the first time
+PYTHON ?= python3
+BIN := $(CURDIR)/.venv/bin
+# Stages call `python`: it must be the one of .venv.
+export PATH := $(BIN):$(PATH)
+# The code of this very folder, also in a copy of it.
+export PYTHONPATH := src
+
+.PHONY: help repro test lint
+help:
+	@echo "make repro   run the whole pipeline on real data (about 10 minutes on 2 cores)"
+	@echo "make test    lint and test (about 5 minutes)"
+
+.venv/installed: requirements.lock requirements-numerics.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: $(PYTHON) is Python %d.%d; resablate needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@touch $@
+
+repro: .venv/installed
+	python -m resablate.sweep
+
+lint: .venv/installed
+	ruff check .
+	ruff format --check .
+
+test: lint
+	python -m pytest

@@ -1,0 +1,1 @@
+"""One module per stage of dvc.yaml, under the stage's name."""
