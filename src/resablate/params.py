@@ -78,6 +78,11 @@ class Run(Strict):
     )
     eval_seed: Seed = Field(description="draws the fixed validation batches")
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one update sees."""
+        return self.batch_size * self.accumulation * self.block_size
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Refuse values that are possible alone but not together."""

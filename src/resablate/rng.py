@@ -12,7 +12,8 @@ from enum import IntEnum
 import numpy as np
 
 WORDS_PER_BLOCK = 4  # 64-bit words that one counter value yields
-CHUNK_BLOCKS = 1 << 14  # blocks that one thread draws at a time
+DRAWS_PER_BLOCK = 4 * WORDS_PER_BLOCK  # 16-bit draws of `keep`
+CHUNK = DRAWS_PER_BLOCK << 16  # draws that one thread makes at a time
 
 
 class Purpose(IntEnum):
@@ -22,21 +23,18 @@ class Purpose(IntEnum):
     DATA = 2
     DROPOUT = 3
     EVALUATION = 4
-    PROBE = 5
 
 
-def _generator(seed: int, purpose: Purpose, block: int, a: int, b: int, c: int) -> np.random.Philox:
-    return np.random.Philox(key=[seed, int(purpose)], counter=[block, a, b, c])
+def words(seed: int, purpose: Purpose, n: int, at: tuple[int, int, int] = (0, 0, 0)) -> np.ndarray:
+    """Return n uint64 words at a position of a stream."""
+    return np.random.Philox(key=[seed, purpose], counter=[0, *at]).random_raw(n)
 
 
-def words(seed: int, purpose: Purpose, n: int, a: int = 0, b: int = 0, c: int = 0) -> np.ndarray:
-    """Return n uint64 words at position (a, b, c) of a stream."""
-    return _generator(seed, purpose, 0, a, b, c).random_raw(n)
-
-
-def integers(seed: int, purpose: Purpose, n: int, high: int, a: int = 0, b: int = 0) -> np.ndarray:
-    """Return n int64 integers in [0, high), high < 2**32, uniform to high / 2**32."""
-    raw = words(seed, purpose, n, a, b) >> np.uint64(32)
+def integers(
+    seed: int, purpose: Purpose, n: int, high: int, at: tuple[int, int, int] = (0, 0, 0)
+) -> np.ndarray:
+    """Return n int64 integers in [0, high), high < 2**32; their bias is below high / 2**32."""
+    raw = words(seed, purpose, n, at) >> np.uint64(32)
     return ((raw * np.uint64(high)) >> np.uint64(32)).astype(np.int64)
 
 
@@ -46,38 +44,38 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
     Each parameter has its own position, so that adding one leaves the others' numbers alone.
     Drawn in float64, so that a last-bit difference between C libraries rounds away.
     """
-    generator = np.random.Generator(
-        _generator(seed, Purpose.INIT, 0, zlib.crc32(name.encode()), 0, 0)
-    )
-    return generator.standard_normal(shape).astype(np.float32)
+    at = zlib.crc32(name.encode())
+    philox = np.random.Philox(key=[seed, Purpose.INIT], counter=[0, at, 0, 0])
+    return np.random.Generator(philox).standard_normal(shape).astype(np.float32)
 
 
 def keep(
     seed: int,
     n: int,
     rate: float,
-    a: int,
-    b: int,
+    at: tuple[int, int],
     pool: ThreadPoolExecutor | None = None,
 ) -> np.ndarray:
-    """Return n booleans, False with probability `rate`, at position (a, b) of the dropout stream.
+    """Return n booleans, False with probability `rate`, at a position of the dropout stream.
 
-    The rate is realised as a multiple of 2**-16; `realised` gives it. With a pool, its threads
-    share the work; the bits do not depend on it.
+    `rate` is realised as a multiple of 2**-16, which `realised` gives. The threads of a pool
+    share the work; the bits do not depend on them.
     """
     out = np.empty(n, dtype=bool)
     threshold = np.uint16(round(rate * 65536))
-    chunk = CHUNK_BLOCKS * WORDS_PER_BLOCK * 4  # booleans: four 16-bit draws a word
 
     def fill(start: int) -> None:
-        count = min(chunk, n - start)
-        block = start // (WORDS_PER_BLOCK * 4)
-        generator = np.random.Generator(_generator(seed, Purpose.DROPOUT, block, a, b, 0))
-        # Generator.integers releases the GIL, and its full range is the raw words.
+        count = min(CHUNK, n - start)
+        generator = np.random.Generator(
+            np.random.Philox(
+                key=[seed, Purpose.DROPOUT], counter=[start // DRAWS_PER_BLOCK, *at, 0]
+            )
+        )
+        # Unlike random_raw, a full-range draw of integers releases the interpreter's lock.
         raw = generator.integers(0, 2**64, -(-count // 4), dtype=np.uint64)
         np.greater_equal(raw.view("<u2")[:count], threshold, out=out[start : start + count])
 
-    starts = range(0, n, chunk)
+    starts = range(0, n, CHUNK)
     if pool is None or len(starts) == 1:
         for start in starts:
             fill(start)

@@ -1,0 +1,99 @@
+"""Exact resume, and the weights a run leaves behind.
+
+A state file is a safetensors file with its sha256 behind it: never a pickle, written whole or not
+at all, and a damaged one is set aside and named instead of being trusted. It lies outside the
+stage's outs, in `.resume/` of the main working copy, under a key that hashes everything that
+decides the run: code, parameters, seed, data and library versions.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from resablate.files import write_bytes
+from resablate.model import GPT
+from resablate.params import Run
+
+DIGEST_BYTES = 32
+DVC_TEMPORARY = "/.dvc/tmp/exps/"  # where `dvc exp run --queue` and `--temp` run
+
+
+class State(NamedTuple):
+    """What a run needs to go on: named tensors, and a JSON document of the rest."""
+
+    tensors: dict[str, Tensor]
+    document: dict[str, Any]
+
+
+def run_key(run: Run, seed: int, tokens: dict[str, str], device: torch.device) -> str:
+    """Return the hash of all that decides a run's bits."""
+    modules = [m for name, m in sorted(sys.modules.items()) if name.startswith("resablate")]
+    code = [
+        hashlib.sha256(Path(m.__file__).read_bytes()).hexdigest() for m in modules if m.__file__
+    ]
+    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type]
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def state_path(key: str) -> Path:
+    """Return where a run's state lies: in the main working copy, also for queued experiments."""
+    root = Path(str(Path.cwd()).split(DVC_TEMPORARY)[0])
+    return root / ".resume" / f"{key}.state"
+
+
+def collect(model: GPT, optimiser: torch.optim.AdamW) -> dict[str, Tensor]:
+    """Return the tensors of model and optimiser by name."""
+    tensors = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
+    for name, p in model.named_parameters():
+        for key, value in optimiser.state.get(p, {}).items():
+            tensors[f"optimiser.{key}.{name}"] = value
+    return tensors
+
+
+@torch.no_grad()
+def restore(tensors: dict[str, Tensor], model: GPT, optimiser: torch.optim.AdamW) -> None:
+    """Put the tensors of `collect` back."""
+    for name, p in model.named_parameters():
+        p.copy_(tensors[f"model.{name}"])
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            if (value := tensors.get(f"optimiser.{key}.{name}")) is not None:
+                device = (
+                    torch.device("cpu") if key == "step" and p.device.type == "cpu" else p.device
+                )
+                optimiser.state[p][key] = value.to(device)
+
+
+def write_state(path: Path, state: State) -> None:
+    """Write a state whole or not at all."""
+    tensors = {name: t.detach().cpu().contiguous() for name, t in state.tensors.items()}
+    content = save(tensors, {"document": json.dumps(state.document)})
+    write_bytes(path, content + hashlib.sha256(content).digest())
+
+
+def read_state(path: Path) -> State | None:
+    """Return a state, or None where there is none; a damaged file is set aside and named."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    body, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != digest:
+        aside = path.with_suffix(".damaged")
+        path.replace(aside)
+        print(f"warning: {path.name} is damaged; set aside as {aside}, starting anew", flush=True)
+        return None
+    header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
+    return State(load(body), json.loads(header["__metadata__"]["document"]))
+
+
+def write_weights(path: Path, model: GPT, vocab_sha256: str) -> None:
+    """Write the weights (a tied matrix once), with what is needed to load them."""
+    metadata = {"run": model.run.model_dump_json(), "vocab_sha256": vocab_sha256}
+    weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    write_bytes(path, save(weights, metadata))

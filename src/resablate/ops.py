@@ -1,0 +1,190 @@
+"""The kernels under the exact step: linear, LayerNorm, causal attention and dropout masks.
+
+Each gives the same bits for any number of threads. On a CPU PyTorch's own way is slow in three
+places, which are replaced here:
+
+- float32 matrix products go to MKL, which takes an AVX2 path on processors that are not Intel's and
+  whose narrow products depend on the thread count. `linear_kernel` states the rule used instead.
+- `bernoulli_` is serial. Masks come from `rng.keep`, the run's own counter-based stream.
+- attention with dropout falls to a path with several T x T copies. `causal_attention` works in
+  blocks of queries, leaves out what lies above the diagonal and keeps two arrays for the backward.
+
+On other devices the same functions are built from PyTorch's own operators.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+QUERY_BLOCK = 64  # queries that attention handles at a time; also the layout of its dropout masks
+
+
+@cache
+def linear_kernel() -> str:
+    """Return which library multiplies matrices in linear layers on this CPU: onednn or mkl.
+
+    The rule: oneDNN wherever PyTorch has it and the CPU has AVX2 or better, whatever the vendor.
+    MKL is as fast on Intel's only, and its sums depend on the thread count there too.
+    """
+    has_avx2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return "onednn" if torch.backends.mkldnn.is_available() and has_avx2 else "mkl"
+
+
+def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return a @ b.T + bias for a (M, K), b (N, K) and bias (N,)."""
+    if a.device.type == "cpu" and linear_kernel() == "onednn":
+        return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+    return F.linear(a, b, bias)
+
+
+def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """Return grad.T @ x (N, K); the wider operand goes on the right, where oneDNN is faster."""
+    if grad.shape[1] > x.shape[1]:
+        return _product(x.t(), grad.t()).t()
+    return _product(grad.t(), x.t())
+
+
+class _Linear(Function):
+    """Forward, dX and dW through `_product`, which has no autograd of its own."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, dtype):
+        flat, cast = x.reshape(-1, x.shape[-1]).to(dtype), weight.to(dtype)
+        ctx.save_for_backward(flat, cast)
+        ctx.x_dtype, ctx.has_bias = x.dtype, bias is not None
+        out = _product(flat, cast, None if bias is None else bias.to(dtype))
+        return out.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        flat = grad.reshape(-1, grad.shape[-1]).to(x.dtype)
+        grad_x = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_x = _product(flat, weight.t()).to(ctx.x_dtype).view(*grad.shape[:-1], -1)
+        grad_weight = _weight_gradient(flat, x).float()
+        if ctx.has_bias:
+            grad_bias = flat.sum(0, dtype=torch.float32)
+        return grad_x, grad_weight, grad_bias, None
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Return x @ weight.T + bias, computed in `dtype`: (..., K), (N, K), (N,) -> (..., N)."""
+    return _Linear.apply(x, weight, bias, dtype)
+
+
+class _LayerNorm(Function):
+    """LayerNorm whose parameter gradients are summed over rows in a fixed order.
+
+    PyTorch's own backward gives each thread a share of the rows and adds the shares.
+    """
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, eps):
+        out, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, mean, rstd)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        x, weight, bias, mean, rstd = ctx.saved_tensors
+        grad = grad.contiguous()
+        grad_x, _, _ = torch.ops.aten.native_layer_norm_backward(
+            grad, x, weight.shape, mean, rstd, weight, bias, [True, False, False]
+        )
+        rows = grad.view(-1, grad.shape[-1])
+        grad_weight = ((x - mean) * rstd).view(rows.shape).mul_(rows).sum(0)
+        grad_bias = None if bias is None else rows.sum(0)
+        return grad_x, grad_weight, grad_bias, None
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """Return LayerNorm over the last axis of x (..., C)."""
+    return _LayerNorm.apply(x, weight, bias, eps)
+
+
+def query_blocks(T: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, end) of each block of queries; block rows see keys 0 .. end - 1."""
+    for first in range(0, T, QUERY_BLOCK):
+        yield first, min(first + QUERY_BLOCK, T)
+
+
+@cache
+def _causal_bias(rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return (rows, rows): 0 on and below the diagonal, -inf above it."""
+    return torch.full((rows, rows), -math.inf, dtype=dtype, device=device).triu_(1)
+
+
+class _CausalAttention(Function):
+    """softmax(q k.T / sqrt(D)) v over (N, T, D), a block of queries at a time.
+
+    `keeps` holds for each block a 0/1 mask of the attention weights, (N, rows, end); `inverse` is
+    1 / (1 - rate). Saved per block: the weights and the mask.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, keeps, inverse):
+        q = q * (1.0 / math.sqrt(q.shape[-1]))
+        out, weights = torch.empty_like(q), []
+        for i, (first, end) in enumerate(query_blocks(q.shape[1])):
+            scores = torch.bmm(q[:, first:end], k[:, :end].transpose(1, 2))
+            scores[:, :, first:] += _causal_bias(end - first, q.dtype, q.device)
+            weight = torch.softmax(scores, -1)
+            weights.append(weight)
+            kept = weight if keeps is None else weight * keeps[i]
+            out[:, first:end] = torch.bmm(kept, v[:, :end])
+        ctx.save_for_backward(q, k, v, *weights)
+        ctx.keeps, ctx.inverse = keeps, inverse
+        return out.mul_(inverse)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        q, k, v, *weights = ctx.saved_tensors
+        grad = grad * ctx.inverse
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for i, (first, end) in enumerate(query_blocks(q.shape[1])):
+            rows, weight = grad[:, first:end], weights[i]
+            grad_weight = torch.bmm(rows, v[:, :end].transpose(1, 2))
+            kept = weight
+            if ctx.keeps is not None:
+                kept = weight * ctx.keeps[i]
+                grad_weight *= ctx.keeps[i]
+            grad_v[:, :end].baddbmm_(kept.transpose(1, 2), rows)
+            scores = torch.ops.aten._softmax_backward_data(grad_weight, weight, -1, weight.dtype)
+            grad_q[:, first:end] = torch.bmm(scores, k[:, :end])
+            grad_k[:, :end].baddbmm_(scores.transpose(1, 2), q[:, first:end])
+        grad_q *= 1.0 / math.sqrt(q.shape[-1])
+        return grad_q, grad_k, grad_v, None, None
+
+
+def causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, keeps: list[Tensor] | None, inverse: float
+) -> Tensor:
+    """Return causal attention over (N, T, D), with dropout on its weights where `keeps` is given.
+
+    keeps: for each of `query_blocks(T)` a 0/1 mask (N, rows, end); inverse: 1 / (1 - rate).
+    """
+    if keeps is None and q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return _CausalAttention.apply(q, k, v, keeps, inverse)
+
+
+def manual_attention(
+    q: Tensor, k: Tensor, v: Tensor, keeps: list[Tensor] | None, inverse: float
+) -> Tensor:
+    """Return what `causal_attention` does by the textbook: full (N, T, T) scores and a mask."""
+    T = q.shape[1]
+    scores = torch.bmm(q, k.transpose(1, 2)) * (1.0 / math.sqrt(q.shape[-1]))
+    weight = torch.softmax(scores + _causal_bias(T, q.dtype, q.device), -1)
+    if keeps is not None:
+        whole = [F.pad(keep, (0, T - keep.shape[-1])) for keep in keeps]
+        weight = weight * torch.cat(whole, dim=1)
+    return torch.bmm(weight, v) * inverse

@@ -1,0 +1,28 @@
+"""Stage `train`: one cell of the grid.
+
+python -m resablate.stages.train SCALE IMPL CONFIG SEED
+"""
+
+import sys
+
+from resablate import params, paths
+from resablate.data import Tokens
+from resablate.errors import UserError, run_command
+from resablate.runs import execute
+
+
+def main(arguments: list[str]) -> None:
+    """Train the cell that the arguments name."""
+    if len(arguments) != 4 or not arguments[3].isdecimal():
+        raise UserError(
+            f"train takes SCALE IMPL CONFIG SEED, not {' '.join(arguments) or 'nothing'}"
+        )
+    scale, impl, config, seed = (*arguments[:3], int(arguments[3]))
+    run = params.load().resolve(scale, impl, config)
+    tokens = Tokens(paths.tokens(scale), run.block_size)
+    arm = f"{impl}-{config}"
+    execute(f"{scale}-{arm}-{seed}", run, seed, tokens, paths.run("main", scale, arm, seed))
+
+
+if __name__ == "__main__":
+    run_command(main, sys.argv[1:])
