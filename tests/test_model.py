@@ -189,30 +189,29 @@ def test_gradients_equal_the_plain_steps_against_float64(attention, dtype):
 @pytest.mark.parametrize("T", [5, 64, 150])
 def test_attention_kernels_agree_under_dropout_with_a_float64_reference(T):
     generator = torch.Generator().manual_seed(2)
-    q, k, v, upstream = (torch.randn(6, T, 8, generator=generator) for _ in range(4))
-    masks = Masks(1, 0.3, 4, CPU)
-    keeps = masks.attention(6, T, torch.float32)
+    packed = torch.randn(3, T, 3 * 16, generator=generator)
+    upstream = torch.randn(3, T, 16, generator=generator)
+    keeps = Masks(1, 0.3, 4, CPU).attention(6, T, torch.float32)
     whole = torch.zeros(6, T, T)
     for (first, end), keep in zip(ops.query_blocks(T), keeps, strict=True):
         whole[:, first:end, :end] = keep
     assert set(whole.unique().tolist()) <= {0.0, 1.0}
 
-    def reference(q, k, v):
-        scores = (q @ k.transpose(1, 2) / math.sqrt(8)).masked_fill(
-            torch.ones(T, T).triu(1).bool(), -math.inf
-        )
-        return (scores.softmax(-1) * whole.double() / 0.7) @ v
+    def reference(qkv):
+        q, k, v = (x.view(3, T, 2, 8).transpose(1, 2) for x in qkv.split(16, dim=-1))
+        future = torch.ones(T, T).triu(1).bool()
+        weight = (q @ k.transpose(-2, -1) / math.sqrt(8)).masked_fill(future, -math.inf).softmax(-1)
+        return (weight * whole.double().view(3, 2, T, T) / 0.7 @ v).transpose(1, 2).flatten(2)
 
-    results = []
-    for function in (reference, ops.causal_attention, ops.manual_attention):
-        leaves = [t.double() if function is reference else t.clone() for t in (q, k, v)]
-        leaves = [t.requires_grad_() for t in leaves]
-        out = function(*leaves) if function is reference else function(*leaves, keeps, 1 / 0.7)
-        out.backward(upstream.to(out.dtype))
-        results.append([out.detach(), *(t.grad for t in leaves)])
-    for got in results[1:]:
-        for a, b in zip(got, results[0], strict=True):
-            torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
+    leaf = packed.double().requires_grad_()
+    expected = reference(leaf)
+    expected.backward(upstream.double())
+    for function in (ops.causal_attention, ops.manual_attention):
+        got = packed.clone().requires_grad_()
+        out = function(got, 2, keeps, 1 / 0.7)
+        out.backward(upstream)
+        torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got.grad.double(), leaf.grad, rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_scales_what_it_keeps():

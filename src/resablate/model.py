@@ -64,12 +64,12 @@ class Attention(nn.Module):
         self.attend = ATTENTIONS[run.attention]
 
     def forward(self, x: Tensor, masks: Masks | None) -> Tensor:
-        B, T, C = x.shape
-        qkv = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head)
-        qkv = qkv.permute(2, 0, 3, 1, 4).reshape(3, B * self.n_head, T, -1)  # (3, B nh, T, hs)
-        keeps = masks.attention(B * self.n_head, T, qkv.dtype) if masks else None
-        y = self.attend(*qkv.unbind(0), keeps, masks.inverse if masks else 1.0)
-        y = y.view(B, self.n_head, T, -1).transpose(1, 2).reshape(B, T, C)
+        qkv = self.qkv(x)  # (B, T, 3 C)
+        keeps, inverse = None, 1.0
+        if masks:
+            keeps = masks.attention(x.shape[0] * self.n_head, x.shape[1], qkv.dtype)
+            inverse = masks.inverse
+        y = self.attend(qkv, self.n_head, keeps, inverse)
         return self.proj(y)
 
 

@@ -122,16 +122,26 @@ def _causal_bias(rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.full((rows, rows), -math.inf, dtype=dtype, device=device).triu_(1)
 
 
-class _CausalAttention(Function):
-    """softmax(q k.T / sqrt(D)) v over (N, T, D), a block of queries at a time.
+def split_heads(qkv: Tensor, n_head: int) -> Tensor:
+    """Return (B, T, 3 C) as a new (3, B n_head, T, C / n_head): queries, keys and values."""
+    B, T, width = qkv.shape
+    heads = qkv.view(B, T, 3, n_head, width // (3 * n_head))
+    return heads.permute(2, 0, 3, 1, 4).reshape(3, B * n_head, T, -1)
 
-    `keeps` holds for each block a 0/1 mask of the attention weights, (N, rows, end); `inverse` is
-    1 / (1 - rate). Saved per block: the weights and the mask.
-    """
+
+def merge_heads(y: Tensor, n_head: int) -> Tensor:
+    """Return (B n_head, T, D) as (B, T, n_head D)."""
+    N, T, D = y.shape
+    return y.view(N // n_head, n_head, T, D).transpose(1, 2).reshape(N // n_head, T, n_head * D)
+
+
+class _CausalAttention(Function):
+    """Attention a block of queries at a time; saves each block's weights and mask."""
 
     @staticmethod
-    def forward(ctx, q, k, v, keeps, inverse):
-        q = q * (1.0 / math.sqrt(q.shape[-1]))
+    def forward(ctx, qkv, n_head, keeps, inverse):
+        q, k, v = split_heads(qkv, n_head)
+        q *= 1.0 / math.sqrt(q.shape[-1])
         out, weights = torch.empty_like(q), []
         for i, (first, end) in enumerate(query_blocks(q.shape[1])):
             scores = torch.bmm(q[:, first:end], k[:, :end].transpose(1, 2))
@@ -141,16 +151,18 @@ class _CausalAttention(Function):
             kept = weight if keeps is None else weight * keeps[i]
             out[:, first:end] = torch.bmm(kept, v[:, :end])
         ctx.save_for_backward(q, k, v, *weights)
-        ctx.keeps, ctx.inverse = keeps, inverse
-        return out.mul_(inverse)
+        ctx.n_head, ctx.keeps, ctx.inverse = n_head, keeps, inverse
+        return merge_heads(out.mul_(inverse), n_head)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
         q, k, v, *weights = ctx.saved_tensors
-        grad = grad * ctx.inverse
-        grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for i, (first, end) in enumerate(query_blocks(q.shape[1])):
+        B, T, C = grad.shape
+        grad = grad.view(B, T, ctx.n_head, -1).transpose(1, 2).reshape(q.shape) * ctx.inverse
+        packed = torch.zeros(3, *q.shape, dtype=q.dtype, device=q.device)
+        grad_q, grad_k, grad_v = packed
+        for i, (first, end) in enumerate(query_blocks(T)):
             rows, weight = grad[:, first:end], weights[i]
             grad_weight = torch.bmm(rows, v[:, :end].transpose(1, 2))
             kept = weight
@@ -162,29 +174,33 @@ class _CausalAttention(Function):
             grad_q[:, first:end] = torch.bmm(scores, k[:, :end])
             grad_k[:, :end].baddbmm_(scores.transpose(1, 2), q[:, first:end])
         grad_q *= 1.0 / math.sqrt(q.shape[-1])
-        return grad_q, grad_k, grad_v, None, None
+        packed = packed.view(3, B, ctx.n_head, T, -1).permute(1, 3, 0, 2, 4)
+        return packed.reshape(B, T, 3 * C), None, None, None
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, keeps: list[Tensor] | None, inverse: float
+    qkv: Tensor, n_head: int, keeps: list[Tensor] | None, inverse: float
 ) -> Tensor:
-    """Return causal attention over (N, T, D), with dropout on its weights where `keeps` is given.
+    """Return softmax(q k.T / sqrt(D)) v for packed (B, T, 3 C), causal: (B, T, C).
 
-    keeps: for each of `query_blocks(T)` a 0/1 mask (N, rows, end); inverse: 1 / (1 - rate).
+    keeps: for dropout, for each of `query_blocks(T)` a 0/1 mask (B n_head, rows, end) of the
+    attention weights; inverse: 1 / (1 - rate).
     """
-    if keeps is None and q.device.type != "cpu":
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return _CausalAttention.apply(q, k, v, keeps, inverse)
+    if keeps is None and qkv.device.type != "cpu":
+        q, k, v = split_heads(qkv, n_head)
+        return merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True), n_head)
+    return _CausalAttention.apply(qkv, n_head, keeps, inverse)
 
 
 def manual_attention(
-    q: Tensor, k: Tensor, v: Tensor, keeps: list[Tensor] | None, inverse: float
+    qkv: Tensor, n_head: int, keeps: list[Tensor] | None, inverse: float
 ) -> Tensor:
-    """Return what `causal_attention` does by the textbook: full (N, T, T) scores and a mask."""
+    """Return what `causal_attention` does by the textbook: full T x T scores and a mask."""
+    q, k, v = split_heads(qkv, n_head)
     T = q.shape[1]
     scores = torch.bmm(q, k.transpose(1, 2)) * (1.0 / math.sqrt(q.shape[-1]))
     weight = torch.softmax(scores + _causal_bias(T, q.dtype, q.device), -1)
     if keeps is not None:
         whole = [F.pad(keep, (0, T - keep.shape[-1])) for keep in keeps]
         weight = weight * torch.cat(whole, dim=1)
-    return torch.bmm(weight, v) * inverse
+    return merge_heads(torch.bmm(weight, v) * inverse, n_head)
