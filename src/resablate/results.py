@@ -1,0 +1,205 @@
+"""Runs as their files hold them: collected from the declared grid, written to and read from CSV."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resablate import paths
+from resablate.errors import UserError
+from resablate.files import write_text
+
+ESCAPE_MARGIN = 0.1  # nats below the floor from which a run counts as having left it
+STATUSES = ("finished", "diverged")
+MEASURES = (
+    "best_val_loss",
+    "best_step",
+    "final_val_loss",
+    "full_val_loss",
+    "bits_per_byte",
+    "perplexity",
+    "n_params",
+    "steps",
+    "n_evaluations",
+    "eval_tokens",
+    "diverged_at",
+)
+DIAGNOSTICS = (
+    "hidden_norm_growth",
+    "token_cosine",
+    "effective_rank",
+    "grad_norm_block0",
+    "adam_eps_share",
+)
+VALUES = (*MEASURES, *DIAGNOSTICS, "escape_step")
+KEYS = ("stage", "scale", "impl", "config", "arm", "seed", "status")
+INTEGERS = {"best_step", "n_params", "steps", "n_evaluations", "eval_tokens", "diverged_at"} | {
+    "escape_step"
+}
+Number = float | int | None
+
+
+class RunKey(NamedTuple):
+    """A cell of the grid of a pipeline."""
+
+    scale: str
+    impl: str
+    config: str
+    seed: int
+
+    @property
+    def arm(self) -> str:
+        return f"{self.impl}-{self.config}"
+
+    @property
+    def stage(self) -> str:
+        """The stage that makes the run, as `dvc repro` takes it."""
+        return f"train@{self.scale}-{self.arm}-{self.seed}"
+
+    def paths(self, pipeline: str) -> paths.RunPaths:
+        return paths.run(pipeline, self.scale, self.arm, self.seed)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: its cell, whether it finished, and its numbers under the names in VALUES."""
+
+    key: RunKey
+    status: str
+    values: dict[str, Number]
+
+    def __getitem__(self, name: str) -> Number:
+        return self.values[name]
+
+
+Curve = dict[str, list[float]]
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON object; UserError for a missing or broken file and for NaN or infinity."""
+
+    def refuse(constant: str) -> float:
+        raise UserError(f"{path}: holds {constant}, which is not JSON; write null and {remedy}")
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; {remedy}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); {remedy}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must hold an object, not {content!r}; {remedy}")
+    return content
+
+
+def read_curve(path: Path, remedy: str) -> Curve:
+    """Read a training curve as columns; an empty field becomes NaN."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; {remedy}") from None
+    if not rows or not {"step", "val_loss"} <= rows[0].keys():
+        raise UserError(f"{path}: must have rows, with columns step and val_loss; {remedy}")
+    try:
+        return {name: [float(row[name] or math.nan) for row in rows] for name in rows[0]}
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path}: not a table of numbers ({error}); {remedy}") from None
+
+
+def read_floor(dataset: str) -> dict[str, Any]:
+    """Return a data set's `floor` and `ngram_ladder`, nats per token, from its document."""
+    path = paths.data_document(dataset)
+    remedy = f"run `dvc repro prepare_{dataset}`"
+    document = read_json(path, remedy)
+    if missing := [key for key in ("floor", "ngram_ladder") if key not in document]:
+        raise UserError(f"{path}: lacks {missing[0]}; {remedy}")
+    return {key: document[key] for key in ("floor", "ngram_ladder")}
+
+
+def check_files(pipeline: str, keys: Sequence[RunKey]) -> None:
+    """Refuse a run that is missing on disk, and a file of a run that is not in the grid."""
+    wanted: dict[Path, RunKey] = {}
+    for key in keys:
+        wanted |= {key.paths(pipeline).metrics: key, key.paths(pipeline).curve: key}
+    missing = [path for path in wanted if not path.is_file()]
+    if missing:
+        stages = " ".join(dict.fromkeys(wanted[path].stage for path in missing))
+        raise UserError(
+            f"{len(missing)} files of params.yaml's grid are missing:"
+            f" {', '.join(map(str, missing))}; make them with: dvc repro {stages}"
+        )
+    folders = (paths.runs(pipeline), paths.curves(pipeline))
+    found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    # Hidden files are DVC's .gitignore and unfinished writes.
+    extra = [str(path) for path in found if path not in wanted and not path.name.startswith(".")]
+    if extra:
+        raise UserError(
+            f"{len(extra)} files belong to no run of params.yaml's grid; remove them with:"
+            f" rm {' '.join(extra)}"
+        )
+
+
+def read(pipeline: str, key: RunKey, floor: float) -> Result:
+    """Read one run; `floor` (nats per token) decides its escape_step."""
+    path = key.paths(pipeline).metrics
+    remedy = f"run `dvc repro -f -s {key.stage}`"
+    run = read_json(path, remedy)
+    flat = {**run, **run.get("diagnostics", {})}
+    if missing := [name for name in ("status", *MEASURES, *DIAGNOSTICS) if name not in flat]:
+        raise UserError(f"{path}: lacks {missing[0]}; {remedy}")
+    if flat["status"] not in STATUSES:
+        allowed = " or ".join(STATUSES)
+        raise UserError(f"{path}: status: {flat['status']!r} must be {allowed}; {remedy}")
+    if flat["status"] == "finished" and None in (flat["best_val_loss"], flat["final_val_loss"]):
+        raise UserError(f"{path}: a finished run must have best_val_loss, final_val_loss; {remedy}")
+    for name in (*MEASURES, *DIAGNOSTICS):
+        value = flat[name]
+        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise UserError(f"{path}: {name}: {value!r} must be a number or null; {remedy}")
+    curve = read_curve(key.paths(pipeline).curve, remedy)
+    values = {name: flat[name] for name in (*MEASURES, *DIAGNOSTICS)}
+    return Result(key, flat["status"], {**values, "escape_step": escape_step(curve, floor)})
+
+
+def escape_step(curve: Curve, floor: float) -> int | None:
+    """Return the first evaluated step with a loss clearly below the floor; None if never."""
+    for step, loss in zip(curve["step"], curve["val_loss"], strict=True):
+        if loss < floor - ESCAPE_MARGIN:
+            return int(step)
+    return None
+
+
+def write_runs(path: Path, results: Iterable[Result]) -> None:
+    """Write one row a run, floats in full (shortest text that reads back as the same bits)."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*KEYS, *VALUES))
+    for result in results:
+        scale, impl, config, seed = key = result.key
+        row = (key.stage, scale, impl, config, key.arm, seed, result.status)
+        writer.writerow((*row, *(result[name] for name in VALUES)))
+    write_text(path, text.getvalue())
+
+
+def read_runs(path: Path) -> list[Result]:
+    """Read what write_runs wrote."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; run `dvc repro aggregate`") from None
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: dict[str, str]) -> Result:
+    values: dict[str, Number] = {}
+    for name in VALUES:
+        convert = int if name in INTEGERS else float
+        values[name] = convert(row[name]) if row[name] else None
+    key = RunKey(row["scale"], row["impl"], row["config"], int(row["seed"]))
+    return Result(key, row["status"], values)
