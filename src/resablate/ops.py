@@ -43,10 +43,20 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """Return grad.T @ x (N, K); the wider operand goes on the right, where oneDNN is faster."""
-    if grad.shape[1] > x.shape[1]:
-        return _product(x.t(), grad.t()).t()
+    """Return grad.T @ x (N, K), float32, for grad (M, N) and x (M, K)."""
+    if grad.dtype != torch.float32:
+        return (grad.t() @ x).float()  # low precision goes to oneDNN by itself
+    if grad.shape[1] > x.shape[1]:  # oneDNN is faster with the wider operand on the right
+        return _product(x.t(), grad.t()).t().contiguous()
     return _product(grad.t(), x.t())
+
+
+def _bias_gradient(grad: Tensor) -> Tensor:
+    """Return the sum over rows of grad (M, N), float32."""
+    if grad.dtype == torch.float32:
+        return grad.sum(0)
+    ones = torch.ones(1, len(grad), dtype=grad.dtype, device=grad.device)
+    return (ones @ grad)[0].float()  # a reduction in low precision is ten times as slow
 
 
 class _Linear(Function):
@@ -68,9 +78,9 @@ class _Linear(Function):
         grad_x = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_x = _product(flat, weight.t()).to(ctx.x_dtype).view(*grad.shape[:-1], -1)
-        grad_weight = _weight_gradient(flat, x).float()
+        grad_weight = _weight_gradient(flat, x)
         if ctx.has_bias:
-            grad_bias = flat.sum(0, dtype=torch.float32)
+            grad_bias = _bias_gradient(flat)
         return grad_x, grad_weight, grad_bias, None
 
 

@@ -73,13 +73,14 @@ def describe(trainer: Trainer, diverged_at: int | None) -> dict[str, Any]:
         "steps": run.steps,
         "n_evaluations": len(trainer.curve),
         "eval_tokens": run.n_eval_batches * run.batch_size * run.block_size,
-        "diagnostics": _diagnostics(trainer.curve, run.n_layer) if finished else None,
+        "diagnostics": _diagnostics(trainer.curve[-1] if finished else None, run.n_layer),
     }
 
 
-def _diagnostics(curve: list[dict[str, Any]], last: int) -> dict[str, float]:
+def _diagnostics(row: dict[str, Any] | None, last: int) -> dict[str, float | None]:
     """Return the diagnostics after training, on the fixed validation batches."""
-    row = curve[-1]
+    if row is None:
+        return dict.fromkeys(("hidden_norm_growth", *LAST_ROW))
     growth = row[f"hidden_norm_{last}"] / row["hidden_norm_0"]
     named = {name: row[column.format(last=last)] for name, column in LAST_ROW.items()}
     return {"hidden_norm_growth": growth} | named
