@@ -1,0 +1,120 @@
+"""What DVC knows of a pipeline: its stages, which of them are stale, the order of dvc.lock."""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import networkx as nx
+from dvc.exceptions import DvcException
+from dvc.lock import LockError
+from dvc.repo import Repo, lock_repo
+from dvc.stage import Stage
+from dvc.utils.serialize import dumps_yaml, parse_yaml_for_update
+
+from resablate.errors import UserError
+from resablate.files import write_text
+
+
+class BusyError(Exception):
+    """Another DVC process holds the repository's lock, or works on a stage's files."""
+
+
+class Plan(NamedTuple):
+    """The stages that were asked for and what they need, by their DVC addresses."""
+
+    names: list[str]  # in dvc.yaml's order
+    above: dict[str, set[str]]  # all ancestors of each, at any distance
+    stale: set[str]  # what `dvc repro` would look at again
+    results: list[str]  # outs of this pipeline that are kept in git
+    files: list[Path]  # every dvc.yaml that holds one of the stages
+
+
+@contextmanager
+def repository() -> Iterator[Repo]:
+    """Open the repository under DVC's lock; DVC's complaints become BusyError or UserError."""
+    try:
+        with Repo() as repo, lock_repo(repo):
+            yield repo
+    except LockError as error:
+        raise BusyError(str(error)) from None
+    except DvcException as error:
+        detail = f": {error.__cause__}" if error.__cause__ else ""
+        raise UserError(f"{error}{detail}") from None
+
+
+def plan(file: Path, targets: Sequence[str] = (), known: Collection[str] = ()) -> Plan:
+    """Return the stages of a dvc.yaml, or those that `targets` name, with all their ancestors.
+
+    A target is a stage (`train@tiny-residualgpt-full-1337`), a group (`train`) or a pattern
+    (`train@*-1337`). Stages in `known` are not looked at: their state is the caller's to know.
+    """
+    with repository() as repo:
+        graph = repo.index.graph
+        asked = _select([stage for stage in graph if _file(stage) == file], file, targets)
+        wanted = set(asked).union(*(nx.descendants(graph, stage) for stage in asked))
+        stages = [stage for stage in graph if stage in wanted]
+        above = {
+            stage.addressing: {other.addressing for other in nx.descendants(graph, stage)}
+            for stage in stages
+        }
+        return Plan(
+            names=list(above),
+            above=above,
+            stale={s.addressing for s in stages if s.addressing not in known and s.status()},
+            results=[
+                os.path.relpath(out.fs_path)
+                for stage in asked
+                if above[stage.addressing]
+                for out in stage.outs
+                if not out.use_cache
+            ],
+            files=list(dict.fromkeys(_file(stage) for stage in stages)),
+        )
+
+
+def _file(stage: Stage) -> Path:
+    return Path(os.path.relpath(stage.path))
+
+
+def _select(stages: list[Stage], file: Path, targets: Sequence[str]) -> list[Stage]:
+    """Return the stages that the targets name; UserError for one that names none."""
+    if not stages:
+        raise UserError(f"{file}: no stages; name a pipeline such as --pipeline dvc.yaml")
+    chosen = []
+    for target in targets:
+        found = [s for s in stages if target in (s.name, _group(s)) or fnmatchcase(s.name, target)]
+        if not found:
+            groups = ", ".join(dict.fromkeys(_group(stage) for stage in stages))
+            raise UserError(f"{target}: no such stage in {file}; it has {groups}")
+        chosen += found
+    return list(dict.fromkeys(chosen)) if targets else stages
+
+
+def _group(stage: Stage) -> str:
+    return stage.name.partition("@")[0]
+
+
+def order_lock(file: Path) -> None:
+    """Put the entries of the dvc.lock beside `file` into its order; drop those of lost stages.
+
+    That is the order in which a sequential `dvc repro` of this file alone writes a new dvc.lock,
+    provided that dvc.yaml names each stage after those it needs. (With more than twice as many
+    stages in other files, DVC walks a set, in another order at each call.)
+    """
+    lock = file.with_suffix(".lock")
+    with repository() as repo:
+        if not lock.exists():
+            return
+        data = parse_yaml_for_update(lock.read_text(encoding="utf-8"), lock)
+        entries = data.get("stages", {})
+        live = [stage.name for stage in repo.index.stages if _file(stage) == file]
+        order = [name for name in live if name in entries]
+        if list(entries) == order:
+            return
+        kept = {name: entries[name] for name in order}
+        entries.clear()
+        entries.update(kept)
+        write_text(lock, dumps_yaml(data))

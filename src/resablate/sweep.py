@@ -1,0 +1,255 @@
+"""Run the stale stages of a pipeline side by side: what `make repro` does.
+
+    python -m resablate.sweep [-j JOBS] [--pipeline dvc.yaml] [TARGET ...]
+
+Leaves what a sequential `dvc repro` leaves, dvc.lock included, byte for byte. Stages are run by
+`dvc repro -s`, as soon as nothing that they need is stale; a failed one stops only those that
+need it. `-s` looks at no other stage, so several run at once without being "busy" for each other.
+"""
+
+import argparse
+import fcntl
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import psutil
+
+from resablate import params, pipeline
+from resablate.display import Display, Times, clock, describe, expectations
+from resablate.errors import UserError, run_command
+from resablate.stage_process import FOLDER, StageProcess, end_all
+
+TICK_S = 0.1
+LOCK = Path(".dvc/tmp/sweep.lock")
+EXAMPLES = """\
+examples:
+  python -m resablate.sweep                         the root pipeline, a stage a core
+  python -m resablate.sweep -j 1                    one stage after the other
+  python -m resablate.sweep 'train@*-1337'          all cells of one seed, and what they need
+  python -m resablate.sweep --pipeline studies/dvc.yaml
+
+Ctrl-C ends it; the same command continues. Logs are in .sweep/, one a stage."""
+T = TypeVar("T")
+
+
+class InterruptError(Exception):
+    """SIGINT or SIGTERM has come; the only argument is its number."""
+
+
+class Sweep:
+    """What has run, what runs, and what is left of one pipeline."""
+
+    def __init__(self, file: Path, targets: list[str], jobs: int, lock: int) -> None:
+        self._file, self._targets, self._jobs, self._lock = file, targets, jobs, lock
+        self._display = Display()
+        self._times = Times(FOLDER / "times.json")
+        self._signals: list[int] = []
+        self._announced: set[str] = set()
+        self._running: list[StageProcess] = []
+        self._done: list[str] = []
+        self._failed: dict[str, StageProcess] = {}
+
+    def run(self) -> None:
+        """Bring the pipeline up to date. Exits with 1 after a failure, 128 + n after signal n."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: self._signals.append(number))
+        try:
+            plan = self._plan()
+            while ready := self._ready(plan):
+                self._side_by_side(ready, plan)
+                plan = self._plan()
+            for file in plan.files:
+                self._patiently(pipeline.order_lock, file)
+        except InterruptError as interrupt:
+            end_all(self._running, self._signals)
+            self._report_interrupt(*interrupt.args)
+        if self._failed:
+            self._report_failures(plan)
+            sys.exit(1)
+        self._report(plan)
+
+    def _patiently(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function of `pipeline`, and again while another DVC process is in the way."""
+        told = False
+        while True:
+            try:
+                return function(*args)
+            except pipeline.BusyError:
+                if not told:
+                    self._display.event("another DVC process is at work here; waiting for it")
+                told = True
+            self._pause()
+
+    def _pause(self) -> None:
+        time.sleep(TICK_S)
+        if self._signals:
+            raise InterruptError(self._signals[0])
+
+    def _plan(self) -> pipeline.Plan:
+        """Ask DVC what is stale now; say what has not been said yet."""
+        known = {*self._done, *self._failed}
+        plan = self._patiently(pipeline.plan, self._file, self._targets, known)
+        new = plan.stale - self._announced
+        if new and not self._announced:
+            left = self._times.left(plan.stale, [], self._jobs)
+            estimate = "" if left is None else f"; about {clock(left)} by earlier times"
+            self._display.event(
+                f"{self._file}: {len(new)} of {len(plan.names)} stages are stale;"
+                f" up to {self._jobs} at once{estimate}"
+            )
+        elif new:
+            self._display.event(f"{len(new)} more are stale now: {_listed(plan, new)}")
+        self._announced |= new
+        return plan
+
+    def _ready(self, plan: pipeline.Plan) -> list[str]:
+        """Return the stale stages that need no stale or failed one."""
+        blocking = plan.stale | self._failed.keys()
+        return [
+            name for name in plan.names if name in plan.stale and not plan.above[name] & blocking
+        ]
+
+    def _side_by_side(self, ready: list[str], plan: pipeline.Plan) -> None:
+        """Run stages, none of which needs another, `jobs` at once."""
+        waiting = list(ready)
+        later = [name for name in plan.stale if name not in ready]
+        while waiting or self._running:
+            while waiting and len(self._running) < self._jobs:
+                name = waiting.pop(0)
+                self._display.event(f"{name} started")
+                stage = StageProcess(name, pinned=self._jobs > 1, lock=self._lock)
+                self._running.append(stage)
+            self._pause()
+            for stage in [stage for stage in self._running if stage.status() is not None]:
+                self._running.remove(stage)
+                self._finish(stage)
+            if self._display.due():
+                self._show([*waiting, *later])
+
+    def _finish(self, stage: StageProcess) -> None:
+        """Book a stage that has ended."""
+        seconds = stage.work.seconds
+        if stage.status():
+            stage.kill()  # the guard's group, in case that the guard itself was killed
+            self._failed[stage.name] = stage
+            self._display.event(f"{stage.name} FAILED after {clock(seconds)}; see {stage.log}")
+        elif stage.executed():
+            self._done.append(stage.name)
+            self._times.record(stage.name, seconds)
+            self._display.event(f"{stage.name} finished in {clock(seconds)}")
+        else:
+            self._done.append(stage.name)
+            self._display.event(f"{stage.name} restored from DVC's cache")
+
+    def _show(self, waiting: list[str]) -> None:
+        running = [stage.work for stage in self._running]
+        left = self._times.left(waiting, running, self._jobs)
+        counts = (
+            f"{len(self._done)} done, {len(running)} running, {len(waiting)} left,"
+            f" {len(self._failed)} failed"
+        )
+        estimate = "" if left is None else f", about {clock(left)} to go"
+        self._display.status(" | ".join((counts + estimate, *map(describe, running))))
+
+    def _report_interrupt(self, number: int) -> NoReturn:
+        """Say how to continue; exit as a shell reports a process that the signal ended."""
+        again = shlex.join(("python", "-m", "resablate.sweep", *sys.argv[1:]))
+        name = signal.Signals(number).name
+        self._display.event(f"ended by {name}; finished stages are kept; continue with: {again}")
+        sys.exit(128 + number)
+
+    def _report_failures(self, plan: pipeline.Plan) -> None:
+        """Name what failed, the end of its log, and what did not run because of it."""
+        for name, stage in self._failed.items():
+            self._display.line(f"\n{name} failed; {stage.log} ends with")
+            for line in stage.tail():
+                self._display.line(f"    {line}")
+        skipped = {n for n in plan.names if n in plan.stale or plan.above[n] & self._failed.keys()}
+        self._display.line("")
+        if skipped:
+            self._display.event(f"not run, for they need what failed: {_listed(plan, skipped)}")
+        self._display.event(
+            f"{len(self._done)} done, {len(self._failed)} failed: {_listed(plan, self._failed)}"
+        )
+
+    def _report(self, plan: pipeline.Plan) -> None:
+        """Say where the results are and what is in them."""
+        self._display.event(f"all {len(plan.names)} stages are current; {len(self._done)} ran")
+        if plan.results:
+            self._display.line(f"results: {', '.join(plan.results)}")
+        for path in map(Path, plan.results):
+            if path.name == "summary.json":
+                for line in expectations(path):
+                    self._display.line(line)
+
+
+def _listed(plan: pipeline.Plan, names: set[str] | dict[str, StageProcess]) -> str:
+    return ", ".join(name for name in plan.names if name in names)
+
+
+@contextmanager
+def only_sweep() -> Iterator[int]:
+    """Hold the repository's sweep lock, and yield its descriptor; UserError if it is taken."""
+    if not Path(".dvc").is_dir():
+        raise UserError("no .dvc here; run from the repository's root")
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                "another sweep runs in this repository, or is still ending; wait for it or end it"
+            ) from None
+        yield file.fileno()
+
+
+def available_cores() -> int:
+    """Return how many physical cores this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(allowed or 1, psutil.cpu_count(logical=False) or allowed or 1))
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors in one line, as everywhere."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see python -m resablate.sweep --help")
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least 1")
+    return int(text)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m resablate.sweep",
+        description="Run a pipeline's stale stages side by side; leave what `dvc repro` leaves.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="stage, group or pattern")
+    parser.add_argument("-j", "--jobs", type=_jobs, help="stages at once (default: physical cores)")
+    parser.add_argument("--pipeline", type=Path, default=Path("dvc.yaml"), metavar="FILE")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Check params.yaml before anything is deleted or computed; then run."""
+    arguments = _arguments()
+    params.load()
+    with only_sweep() as lock:
+        jobs = arguments.jobs or available_cores()
+        Sweep(arguments.pipeline, arguments.targets, jobs, lock).run()
+
+
+if __name__ == "__main__":
+    run_command(main)

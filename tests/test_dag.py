@@ -1,0 +1,140 @@
+"""The DAG says the truth: each stage depends on exactly the code that it runs."""
+
+import re
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+from dvc.repo import Repo
+
+from closure import closure
+from resablate import params, paths
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src"
+NUMERICS = "requirements-numerics.lock"
+WITHOUT_NUMERICS = {"check", "aggregate", "figures"}  # no tensors, no random numbers
+DUMP_FILES = """\
+import importlib, sys
+importlib.import_module(sys.argv[1])
+print(*(m.__file__ for m in sys.modules.values() if getattr(m, "__file__", None)), sep="\\n")
+"""
+# DVC's own use of pygtrie.
+pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def everything():
+    """The stages of all pipelines, expanded."""
+    with Repo(str(ROOT)) as repo:
+        return repo.index.stages
+
+
+@pytest.fixture
+def stages(everything):
+    """Those of the root pipeline, in dvc.yaml's order."""
+    return [stage for stage in everything if Path(stage.path) == ROOT / "dvc.yaml"]
+
+
+def base(stage):
+    return stage.name.partition("@")[0]
+
+
+def relative(items):
+    """Return the paths of deps or outs, from the root."""
+    return {Path(item.fs_path).relative_to(ROOT).as_posix() for item in items}
+
+
+def require(name):
+    """Skip a test of a stage whose module is not there."""
+    if not (SRC / f"resablate/stages/{name}.py").is_file():
+        pytest.skip(f"no module for a stage {name}")
+
+
+def test_command_runs_the_module_of_the_same_name(stages):
+    for stage in stages:
+        command = f"PYTHONPATH=src python -m resablate.stages.{base(stage)}"
+        assert re.fullmatch(rf"{re.escape(command)}( .+)?", stage.cmd), stage.addressing
+        assert (SRC / f"resablate/stages/{base(stage)}.py").is_file()
+
+
+def test_each_stage_module_is_run_by_a_stage(everything):
+    modules = {path.stem for path in (SRC / "resablate/stages").glob("*.py")} - {"__init__"}
+    commands = " ".join(stage.cmd for stage in everything)
+    assert modules == set(re.findall(r"-m resablate\.stages\.(\w+)", commands))
+
+
+def test_code_deps_are_the_import_closure(stages):
+    for stage in stages:
+        declared = {path for path in relative(stage.deps) if path.startswith("src/")}
+        files = closure(f"resablate.stages.{base(stage)}", SRC)
+        needed = {file.relative_to(ROOT).as_posix() for file in files}
+        assert declared == needed, f"{stage.addressing}: deps under src/"
+
+
+@pytest.mark.parametrize("name", ["check", "train"])
+def test_static_closure_holds_all_that_is_really_imported(name):
+    require(name)
+    module = f"resablate.stages.{name}"
+    command = (sys.executable, "-P", "-c", DUMP_FILES, module)
+    environment = {"PYTHONPATH": str(SRC), "PATH": ""}
+    printed = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    imported = {Path(line) for line in printed.splitlines() if line.startswith(f"{SRC}/")}
+    assert SRC / f"resablate/stages/{name}.py" in imported
+    assert imported <= closure(module, SRC)
+
+
+def test_numeric_stages_depend_on_the_versions_that_decide_bits(stages):
+    for stage in stages:
+        expected = base(stage) not in WITHOUT_NUMERICS
+        assert (NUMERICS in relative(stage.deps)) == expected, stage.addressing
+
+
+def test_outs_of_runs_are_those_of_paths(stages, monkeypatch):
+    require("train")
+    monkeypatch.chdir(ROOT)
+    grid = params.load().grid
+    expected = {"trial": paths.trial()}
+    for scale, impl, config, seed in product(grid.scale, grid.impl, grid.config, grid.seed):
+        arm = f"{impl}-{config}"
+        expected[f"train@{scale}-{arm}-{seed}"] = paths.run("main", scale, arm, seed)
+    found = {stage.name: relative(stage.outs) for stage in stages}
+    runs = {
+        name: outs for name, outs in found.items() if name.partition("@")[0] in ("train", "trial")
+    }
+    assert runs == {name: set(map(str, outs)) for name, outs in expected.items()}
+
+
+def test_each_stage_stands_after_those_that_it_needs(stages):
+    """So that dvc.yaml's order, which the sweep gives dvc.lock, is the order of execution."""
+    made = set()
+    own = {path for stage in stages for path in relative(stage.outs)}
+    for stage in stages:
+        for dep in relative(stage.deps):
+            within = {out for out in own if out == dep or out.startswith(f"{dep}/")}
+            assert within <= made, f"{stage.addressing}: {dep}"
+        made |= relative(stage.outs)
+
+
+def test_closure_by_hand(tmp_path):
+    package = tmp_path / "resablate"
+    (package / "stages").mkdir(parents=True)
+    sources = {
+        "__init__.py": "",
+        "stages/__init__.py": "",
+        "stages/a.py": "import os\nfrom resablate import b\nfrom resablate.c import value\n",
+        "b.py": "def f():\n    import resablate.d\n",
+        "c.py": "from resablate.a_name_of_no_module import x\nvalue = 1\n",
+        "d.py": "import resablate.stages.a\n",
+        "unused.py": "",
+    }
+    for name, text in sources.items():
+        (package / name).write_text(text)
+    found = {
+        file.relative_to(package).as_posix() for file in closure("resablate.stages.a", tmp_path)
+    }
+    assert found == sources.keys() - {"unused.py"}
