@@ -240,12 +240,15 @@ def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
     assert [line.split(",")[0] for line in lines] == ["step", "0", "5", "10", "12"]
     with safe_open(outs.model, "pt") as file:
         assert "head" not in file.keys()  # noqa: SIM118
-        assert set(file.metadata()) == {"run", "vocab_sha256"}
+        described = json.loads(file.metadata()["resablate"])
+    assert described["run"]["n_layer"] == 2
+    assert described["vocab_sha256"] == tokens.sha256["vocab.json"]
     assert list((tmp_path / ".resume").iterdir()) == []
-    again = paths.run("main", "tiny", "residualgpt-full", 4)
-    runs.execute("toy", toy_run(), 3, tokens, again)
-    for a, b in zip(outs, again, strict=True):
-        assert a.read_bytes() == b.read_bytes()
+    for copy in range(4, 8):
+        again = paths.run("main", "tiny", "residualgpt-full", copy)
+        runs.execute("toy", toy_run(), 3, tokens, again)
+        for a, b in zip(outs, again, strict=True):
+            assert a.read_bytes() == b.read_bytes()
 
 
 # -- diagnostics -----------------------------------------------------------------------------------

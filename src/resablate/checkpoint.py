@@ -94,6 +94,7 @@ def read_state(path: Path) -> State | None:
 
 def write_weights(path: Path, model: GPT, vocab_sha256: str) -> None:
     """Write the weights (a tied matrix once), with what is needed to load them."""
-    metadata = {"run": model.run.model_dump_json(), "vocab_sha256": vocab_sha256}
+    document = {"run": model.run.model_dump(), "vocab_sha256": vocab_sha256}
     weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
-    write_bytes(path, save(weights, metadata))
+    # One key: safetensors writes several in an order that changes from call to call.
+    write_bytes(path, save(weights, {"resablate": json.dumps(document)}))
