@@ -1,0 +1,136 @@
+"""What the prepare stages share: the files of a data set, and the checks before they are written.
+
+A scale's folder holds train.bin and val.bin (token ids, little-endian uint16, nothing else) and
+vocab.json. The data set's document holds its source, counts and n-gram ladder.
+"""
+
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from resablate import ngrams, paths
+from resablate.errors import UserError
+from resablate.files import whole, write_text
+from resablate.params import Params
+
+TOKEN = np.dtype("<u2")
+
+
+class Counts(NamedTuple):
+    """The size of one split."""
+
+    documents: int
+    characters: int
+    tokens: int
+    bytes: int  # of the text in UTF-8: the denominator of bits per byte
+
+
+class Splits(NamedTuple):
+    """The sizes of a data set."""
+
+    train: Counts
+    val: Counts
+
+
+class Corpus(NamedTuple):
+    """What a text is, and the vocabulary that its tokens are of."""
+
+    name: str
+    source_sha256: str
+    kind: str  # of vocabulary: `characters` or `gpt2`
+    vocab_size: int
+    characters: list[str] | None  # by token id
+    eot_token: int | None  # ends each document
+
+
+def scales_fed(params: Params, dataset: str) -> list[str]:
+    """Return the scales that the data set feeds; UserError if there are none."""
+    if scales := params.scales_of(dataset):
+        return scales
+    raise UserError(
+        f"params.yaml: scales: none has dataset {dataset}; set one's, or drop the data set's stage"
+    )
+
+
+def check_lengths(params: Params, dataset: str, splits: Splits) -> None:
+    """Refuse splits that are too short for a window of a scale, or for the n-gram ladder."""
+    for scale in scales_fed(params, dataset):
+        runs = itertools.product([scale], params.impls, params.configs)
+        block_size = max(params.resolve(*run).block_size for run in runs)
+        for split, counts in splits._asdict().items():
+            if counts.tokens <= block_size:
+                raise UserError(
+                    f"params.yaml: scales.{scale}.block_size: {block_size} must be less than the"
+                    f" {counts.tokens} tokens of the {split} split; lower it, or change"
+                    f" data.{dataset}.val_fraction"
+                )
+    order = getattr(params.data, dataset).ngram_order
+    if order > splits.train.tokens:
+        raise UserError(
+            f"params.yaml: data.{dataset}.ngram_order: {order} must not exceed the"
+            f" {splits.train.tokens} tokens of the train split; lower it"
+        )
+
+
+def write_vocabulary(path: Path, corpus: Corpus, splits: Splits) -> None:
+    """Write vocab.json: what the tokens mean, and how many there are."""
+    _write_json(
+        path,
+        {
+            "kind": corpus.kind,
+            "size": corpus.vocab_size,
+            "characters": corpus.characters,
+            "eot_token": corpus.eot_token,
+            "corpus": corpus.name,
+            "train_tokens": splits.train.tokens,
+            "val_tokens": splits.val.tokens,
+            "val_bytes": splits.val.bytes,
+        },
+    )
+
+
+def write_document(dataset: str, corpus: Corpus, splits: Splits, tokens: Path, order: int) -> None:
+    """Write the data set's document; the ladder is measured on the files in `tokens`."""
+    train, val = (read_tokens(tokens / f"{split}.bin") for split in splits._fields)
+    ladder = ngrams.cross_entropies(train, val, corpus.vocab_size, order)
+    _write_json(
+        paths.data_document(dataset),
+        {
+            "dataset": dataset,
+            "corpus": corpus.name,
+            "source_sha256": corpus.source_sha256,
+            "vocab_size": corpus.vocab_size,
+            **{
+                f"{split}_{name}": count
+                for split, counts in splits._asdict().items()
+                for name, count in counts._asdict().items()
+            },
+            "unit": "nats per token",
+            "uniform": math.log(corpus.vocab_size),
+            "train_entropy": ngrams.entropy(train),
+            "floor": ladder[1],
+            "ngram_ladder": {str(n): loss for n, loss in ladder.items()},
+        },
+    )
+
+
+def read_tokens(path: Path) -> np.ndarray:
+    """Return a split's tokens, on disk until they are read."""
+    return np.memmap(path, dtype=TOKEN, mode="r")
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Give another scale the same files, each whole or not at all."""
+    for path in sorted(source.iterdir()):
+        with whole(target / path.name) as temporary:
+            shutil.copyfile(path, temporary)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
