@@ -13,7 +13,7 @@ import numpy as np
 
 WORDS_PER_BLOCK = 4  # 64-bit words that one counter value yields
 DRAWS_PER_BLOCK = 4 * WORDS_PER_BLOCK  # 16-bit draws of `keep`
-CHUNK = DRAWS_PER_BLOCK << 16  # draws that one thread makes at a time
+CHUNK = DRAWS_PER_BLOCK << 15  # draws that one thread makes at a time
 
 
 class Purpose(IntEnum):

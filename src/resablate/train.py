@@ -94,8 +94,8 @@ class Trainer:
         return total, norm
 
     def update(self, loss: Tensor, norm: Tensor) -> None:
-        """Clip the gradient and take the step."""
-        torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.run.grad_clip, norm)
+        """Clip the gradient to grad_clip and take the step, in one pass over the parameters."""
+        self.optimiser.grad_scale = (norm / self.run.grad_clip).clamp(min=1.0)  # its divisor
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.run, self.step)
         self.optimiser.step()
