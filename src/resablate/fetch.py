@@ -20,6 +20,7 @@ from threading import Thread
 from typing import NamedTuple
 from urllib.request import urlopen
 
+from resablate import paths
 from resablate.errors import UserError
 from resablate.files import write_bytes
 
@@ -51,13 +52,8 @@ def sha256_of(content: bytes) -> str:
 
 
 def downloads() -> Path:
-    """Return the folder of fetched files, in the repository's root.
-
-    Queued and temporary experiments of DVC run in a copy below .dvc/tmp/exps; they share the
-    folder of the repository that they come from.
-    """
-    root = str(Path.cwd()).partition("/.dvc/tmp/exps/")[0]
-    return Path(root) / ".downloads"
+    """Return the folder of fetched files, in the main working copy."""
+    return paths.main_root() / ".downloads"
 
 
 def fetch(name: str, sha256: str, sources: Iterable[Source]) -> Path:

@@ -1,13 +1,22 @@
 """The n-gram ladder: what a model of the last n - 1 tokens can reach, in nats per token.
 
 Its first rung is the floor: the unigram cross-entropy of the validation split under training
-counts, the loss of a model that ignores its context. The rungs above are interpolated Witten-Bell
-models (Witten & Bell 1991; Chen & Goodman 1998, eq. 17), where h' is h without its first token:
+counts, the loss of a model that ignores its context. Each rung above is an interpolated modified
+Kneser-Ney model (Chen & Goodman 1999, Computer Speech & Language 13, 359-394):
 
-    p(w | h) = (c(hw) + T(h) p(w | h')) / (c(h) + T(h))
+    p(w | h) = (c(hw) - D(c(hw)) + sum_v D(c(hv)) p(w | h')) / sum_v c(hv)
 
-c counts occurrences in training, T(h) the distinct tokens seen after h. All probabilities come
-from additions and divisions in a fixed order, so thread count and vector width change no bit.
+where h' is h without its first token. In a rung's highest order c counts occurrences in training;
+in the lower orders c(g) counts the distinct tokens seen before g. The lowest, p(w) without
+context, is interpolated with the uniform distribution. A context never seen leaves p(w | h').
+Each order has its own discounts, from n_k, the number of its n-grams with c = k:
+
+    D(0) = 0   D(k) = k - (k + 1) Y n_{k+1} / n_k, k = 1, 2   D(k >= 3) = 3 - 4 Y n_4 / n_3
+    Y = n_1 / (n_1 + 2 n_2)
+
+Where one of the three is undefined or not above 0, all of that order are KenLM's fallback (its
+option --discount_fallback): 1/2, 1, 3/2. All probabilities come from arithmetic in a fixed order,
+so thread count and vector width change no bit.
 """
 
 import math
@@ -28,40 +37,77 @@ def cross_entropies(
     train, val = train.astype(np.int64), val.astype(np.int64)
     probability = _unigram(train, vocab_size)[val]
     ladder = {1: _mean_negative_log(probability)}
-    tokens = grams = _Grams(train, val, vocab_size)
+    no_context = np.zeros(vocab_size, np.int64)
+    tokens = grams = _Grams(train, val, np.zeros_like(val), no_context, 1)
+    lower = np.full(len(val) + 1, 1 / vocab_size)
     for n in range(2, order + 1):
-        grams = _extend(grams, tokens, n, probability)
+        longer = _extend(grams, tokens, n)
+        lower = _interpolate(grams, _continuations(grams, longer), lower[1:])
+        probability[n - 1 :] = _interpolate(longer, np.bincount(longer.train), lower[1:])
         ladder[n] = _mean_negative_log(probability)
+        grams = longer
     return ladder
 
 
 class _Grams(NamedTuple):
-    """The n-gram that ends at each position from n - 1 on, as an index below `size`."""
+    """The n-gram that ends at each position from n - 1 on, as an index, and its context."""
 
     train: np.ndarray
     val: np.ndarray  # -1 where training has no such n-gram
-    size: int
+    val_context: np.ndarray  # the (n-1)-gram before the last token, likewise
+    context_of: np.ndarray  # of each n-gram
+    contexts: int  # how many there are
+
+    @property
+    def size(self) -> int:
+        return len(self.context_of)
 
 
-def _extend(contexts: _Grams, tokens: _Grams, n: int, probability: np.ndarray) -> _Grams:
-    """Turn `probability` of order n - 1 into that of order n, in place; return the n-grams."""
+def _extend(contexts: _Grams, tokens: _Grams, n: int) -> _Grams:
+    """Return the n-grams, given those of n - 1 tokens and of one."""
     # An index is below the number of training tokens, so that the keys stay far below 2**63.
     keys = contexts.train[:-1] * tokens.size + tokens.train[n - 1 :]
-    grams, train_grams, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    context_of = grams // tokens.size
-    total = np.bincount(context_of, weights=counts, minlength=contexts.size)  # c(h), exact
-    types = np.bincount(context_of, minlength=contexts.size)  # T(h)
-
-    context = contexts.val[:-1]
-    keys = context * tokens.size + tokens.val[n - 1 :]  # negative, so never found, without h
+    grams, train = np.unique(keys, return_inverse=True)
+    val_context = contexts.val[:-1]
+    keys = val_context * tokens.size + tokens.val[n - 1 :]  # negative, so never found, without h
     place = np.minimum(np.searchsorted(grams, keys), len(grams) - 1)
-    found = grams[place] == keys
-    count = np.where(found, counts[place], 0)
+    val = np.where(grams[place] == keys, place, -1)
+    return _Grams(train, val, val_context, grams // tokens.size, contexts.size)
 
-    seen = np.flatnonzero((context >= 0) & (types[context] > 0))
-    h, at = context[seen], seen + n - 1
-    probability[at] = (count[seen] + types[h] * probability[at]) / (total[h] + types[h])
-    return _Grams(train_grams, np.where(found, place, -1), len(grams))
+
+def _continuations(grams: _Grams, longer: _Grams) -> np.ndarray:
+    """Return for each n-gram how many distinct tokens training has before it."""
+    suffix_of = np.empty(longer.size, np.int64)
+    suffix_of[longer.train] = grams.train[1:]
+    return np.bincount(suffix_of, minlength=grams.size)
+
+
+def _interpolate(grams: _Grams, counts: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    """Return p(w | h) where the n-grams of `val` end, from `lower`, p(w | h') at the same places.
+
+    `counts` has one count for each n-gram.
+    """
+    discount = _discounts(counts)[np.minimum(counts, 3)]
+    total = np.bincount(grams.context_of, weights=counts, minlength=grams.contexts)  # exact
+    freed = np.bincount(grams.context_of, weights=discount, minlength=grams.contexts)
+    kept = np.where(grams.val >= 0, (counts - discount)[grams.val], 0)
+
+    probability = lower.copy()
+    seen = np.flatnonzero((grams.val_context >= 0) & (total[grams.val_context] > 0))
+    h = grams.val_context[seen]
+    probability[seen] = (kept[seen] + freed[h] * lower[seen]) / total[h]
+    return probability
+
+
+def _discounts(counts: np.ndarray) -> np.ndarray:
+    """Return D(0), D(1), D(2) and D(3 or more)."""
+    n = np.bincount(np.minimum(counts, 5), minlength=6).tolist()
+    if n[1] and n[2] and n[3]:
+        y = n[1] / (n[1] + 2 * n[2])
+        discounts = [k - (k + 1) * y * n[k + 1] / n[k] for k in (1, 2, 3)]
+        if all(d > 0 for d in discounts):  # with 0, some tokens might have no probability
+            return np.array([0, *discounts])
+    return np.array([0, 0.5, 1, 1.5])
 
 
 def _unigram(train: np.ndarray, vocab_size: int) -> np.ndarray:

@@ -15,6 +15,15 @@ TABLES = Path("metrics/tables")
 PLOTS = Path("plots")
 
 
+def main_root() -> Path:
+    """Return the root of the main working copy, absolute; the current folder is the root of a copy.
+
+    `dvc exp run --queue` and `--temp` run in copies below .dvc/tmp/exps of the main one; what is
+    kept from run to run lies in the main one, since DVC deletes the copies.
+    """
+    return Path(str(Path.cwd()).partition("/.dvc/tmp/exps/")[0])
+
+
 class RunPaths(NamedTuple):
     """The outs of one training run."""
 

@@ -63,7 +63,7 @@ FROM_LOSS = "Perplexity is exp(mean best val)."
 WHOLE_SPLIT = "Bits per byte are of the whole validation split, after the last step."
 FLOOR = (
     "Floor: cross-entropy of the validation split under the training split's unigram counts; n-gram"
-    " columns: the same under back-off n-gram models."
+    " columns: the same under interpolated modified Kneser-Ney n-gram models."
 )
 
 
