@@ -68,7 +68,11 @@ def test_each_stage_module_is_run_by_a_stage(everything):
 
 def test_code_deps_are_the_import_closure(stages):
     for stage in stages:
-        declared = {path for path in relative(stage.deps) if path.startswith("src/") and path.endswith(".py")}
+        declared = {
+            path
+            for path in relative(stage.deps)
+            if path.startswith("src/") and path.endswith(".py")
+        }
         files = closure(f"resablate.stages.{base(stage)}", SRC)
         needed = {file.relative_to(ROOT).as_posix() for file in files}
         assert declared == needed, f"{stage.addressing}: deps under src/"
