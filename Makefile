@@ -1,4 +1,4 @@
-# make repro · make test — each sets up .venv by itself the first time
+# make repro · make test · make bench — each sets up .venv by itself the first time
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 # Stages call `python`: it must be the one of .venv.
@@ -6,10 +6,11 @@ export PATH := $(BIN):$(PATH)
 # The code of this very folder, also in a copy of it.
 export PYTHONPATH := src
 
-.PHONY: help repro test lint
+.PHONY: help repro test lint bench
 help:
 	@echo "make repro   run the whole pipeline on real data (about 10 minutes on 2 cores)"
-	@echo "make test    lint and test (about 5 minutes)"
+	@echo "make test    lint and test (about 2 minutes)"
+	@echo "make bench   measure speed and memory on an idle machine (about 4 minutes)"
 
 .venv/installed: requirements.lock requirements-numerics.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: $(PYTHON) is Python %d.%d; resablate needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'
@@ -26,3 +27,6 @@ lint: .venv/installed
 
 test: lint
 	python -m pytest
+
+bench: .venv/installed
+	python -m resablate.bench

@@ -8,9 +8,9 @@ import torch
 from scipy.special import erf
 
 from resablate import ops
+from resablate.bench.plain import PlainGPT
 from resablate.dropout import Masks
 from resablate.model import GPT, Output
-from resablate.plain import PlainGPT
 from toys import CPU, VOCAB, toy_run
 
 CONFIGS = {"full": (1, 1), "attn_only": (1, 0), "ffn_only": (0, 1), "no_res": (0, 0)}

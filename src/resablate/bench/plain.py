@@ -1,4 +1,4 @@
-"""The plain step: what a user of PyTorch would write, after nanoGPT. The measure of `bench`.
+"""The plain step: what a user of PyTorch would write, after nanoGPT. The measure of the benchmark.
 
 The same function as `model.GPT` (same parameters, same dropout rates, Full configuration with an
 untied head), in eager operators: nn.Linear, nn.LayerNorm, F.dropout, scaled_dot_product_attention

@@ -1,0 +1,90 @@
+"""Measure everything; write metrics/bench.json and the table in README.md.
+
+python -m resablate.bench, some four minutes on an otherwise idle machine. Ratios are taken between
+things that were timed in turn in the same process; absolute numbers are of the machine named.
+"""
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from resablate import ops
+from resablate.bench import pipeline, steps
+from resablate.errors import UserError, run_command
+from resablate.files import write_text
+
+RESULT = Path("metrics/bench.json")
+README = Path("README.md")
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+
+def machine() -> dict[str, Any]:
+    """Return what the numbers depend on."""
+    cpu = platform.processor() or platform.machine()
+    if (info := Path("/proc/cpuinfo")).exists():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = names[0].split(":")[1].strip() if names else cpu
+    return {
+        "cpu": cpu,
+        "cores": torch.get_num_threads(),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "linear_kernel": ops.linear_kernel(),
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return the README's table."""
+    m = result["machine"]
+    lines = [
+        f"{m['cores']} cores of {m['cpu']}, {m['instruction_set']}, torch {m['torch']};"
+        " medians of interleaved steps.",
+        "",
+        "| Step | | tokens/s | against plain float32 | of GEMM peak | peak memory |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for scale, of in result["steps"].items():
+        for variant in steps.VARIANTS:
+            v = of[variant]
+            lines.append(
+                f"| {scale}, batch {of['batch_size']}, {of['threads']} threads | {variant} |"
+                f" {v['tokens_per_s']:,} | {v['speedup_over_plain_float32']:.2f}× |"
+                f" {v['share_of_gemm_peak']:.0%} | {v['peak_memory_mb']:,.0f} MB |"
+            )
+    prepare, dag, sweep = result["prepare"], result["dag"], result["sweep"]
+    memory = ", ".join(f"{mb:.0f} MB for {size}" for size, mb in prepare["peak_memory_mb"].items())
+    lines += [
+        "",
+        f"Byte-pair tokens: {prepare['ours']['mb_per_s']:.1f} MB/s,"
+        f" {prepare['ours_over_one_process']:.2f}× one process of tiktoken, all processes together"
+        f" {memory}. Characters: {prepare['characters']['mb_per_s']:.0f} MB/s."
+        f" A no-op `dvc repro`: {dag['noop_repro_s']:.1f} s; DVC adds {dag['per_stage_s']:.2f} s"
+        f" a stage. Two cells at once: {sweep['speedup']:.2f}× as fast as one by one.",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, write, print."""
+    text = README.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise UserError(f"{README}: must hold {BEGIN} and {END} once each")
+    result: dict[str, Any] = {"machine": machine(), "steps": {}}
+    for scale in steps.SHAPES:
+        print(f"steps at {scale} ...", flush=True)
+        result["steps"][scale] = steps.measure(scale)
+    for name in ("prepare", "dag", "sweep"):
+        print(f"{name} ...", flush=True)
+        result[name] = getattr(pipeline, name)()
+    write_text(RESULT, json.dumps(result, indent=1) + "\n")
+    before, rest = text.split(BEGIN)
+    made = table(result)
+    write_text(README, f"{before}{BEGIN}\n{made}\n{END}{rest.split(END)[1]}")
+    print(made)
+
+
+if __name__ == "__main__":
+    run_command(main)
