@@ -4,10 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from resablate import bpe, corpora, fetch
 
 ROOT = Path(__file__).parent.parent
+# Toy tensors gain nothing from a second thread, which would wait spinning on a busy machine.
+torch.set_num_threads(1)
 
 
 @pytest.fixture

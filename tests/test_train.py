@@ -244,6 +244,11 @@ def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
     assert described["run"]["n_layer"] == 2
     assert described["vocab_sha256"] == tokens.sha256["vocab.json"]
     assert list((tmp_path / ".resume").iterdir()) == []
+    beside = json.loads((paths.ENVIRONMENTS / "runs/main/tiny/residualgpt-full/3.json").read_text())
+    assert beside["from_step"] == 0
+    record = json.loads((paths.ENVIRONMENTS / f"{beside['environment']}.json").read_text())
+    assert record["torch"] == torch.__version__
+    assert record["linear_kernel"] in ("onednn", "mkl")
     for copy in range(4, 8):
         again = paths.run("main", "tiny", "residualgpt-full", copy)
         runs.execute("toy", toy_run(), 3, tokens, again)

@@ -1,13 +1,25 @@
-"""Where a run computes: device, threads and the switches that make its bits repeatable."""
+"""Where a run computes: device, threads, the switches that make its bits repeatable, the record.
+
+The record is written beside the run and is no out of it: it would change dvc.lock from machine to
+machine. It names no host and no user.
+"""
 
 import ctypes
+import hashlib
+import json
 import os
+import platform
 import signal
 import sys
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
+from resablate import ops, paths
 from resablate.errors import UserError
+from resablate.files import write_text
 from resablate.params import Run
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -15,7 +27,8 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 def configure(run: Run) -> torch.device:
     """Set threads and determinism for this process; return the device to compute on."""
-    torch.set_num_threads(run.threads or len(os.sched_getaffinity(0)))
+    if run.threads:
+        torch.set_num_threads(run.threads)
     if run.device == "cpu" or (run.device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -32,3 +45,54 @@ def die_with_parent() -> None:
     """End this process when the one that started it ends: killing dvc must not orphan a run."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def record(device: torch.device) -> dict[str, Any]:
+    """Return what bits and speed may depend on besides code, parameters and data."""
+    libraries = [line.strip(" -") for line in torch.__config__.show().splitlines()]
+    known = {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "libraries": [name for name in libraries if "MKL" in name or "OpenMP" in name],
+        "linear_kernel": ops.linear_kernel() if device.type == "cpu" else "cublas",
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "device": device.type,
+    }
+    if device.type == "cuda":
+        known |= {
+            "gpu": torch.cuda.get_device_name(device),
+            "cuda": torch.version.cuda,
+            "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+            "tf32": torch.backends.cuda.matmul.allow_tf32,
+        }
+    return known
+
+
+def _cpu_name() -> str:
+    """Return the processor's own name for itself."""
+    if (info := Path("/proc/cpuinfo")).exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_record(run_metrics: Path, device: torch.device, seconds: float, from_step: int) -> None:
+    """Write the record once per distinct environment, and the line of this run that names it.
+
+    seconds: wall time of this process, which began at update `from_step`.
+    """
+    known = record(device)
+    key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+    write_text(paths.ENVIRONMENTS / f"{key}.json", json.dumps(known, indent=1) + "\n")
+    line = {"environment": key, "seconds": round(seconds, 1), "from_step": from_step}
+    beside = paths.ENVIRONMENTS / run_metrics.relative_to("metrics")
+    write_text(beside, json.dumps(line) + "\n")

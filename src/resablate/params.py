@@ -69,7 +69,9 @@ class Run(Strict):
         description="of matrix products; weights, LayerNorm, softmax and loss stay float32"
     )
     device: Literal["cpu", "cuda", "auto"] = Field(description="auto: a GPU where there is one")
-    threads: Annotated[int, Field(ge=0)] = Field(description="CPU threads; 0: all cores")
+    threads: Annotated[int, Field(ge=0)] = Field(
+        description="CPU threads; 0: PyTorch's default, all cores unless OMP_NUM_THREADS is set"
+    )
 
     eval_interval: Count = Field(description="updates between evaluations")
     n_eval_batches: Count = Field(description="validation batches per evaluation")

@@ -13,6 +13,7 @@ RUNS_CSV = Path("metrics/runs.csv")
 SUMMARY = Path("metrics/summary.json")
 TABLES = Path("metrics/tables")
 PLOTS = Path("plots")
+ENVIRONMENTS = Path("metrics/environments")
 
 
 def main_root() -> Path:

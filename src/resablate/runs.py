@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import time
 from typing import Any
 
 from resablate import checkpoint, environment, paths
@@ -26,6 +27,7 @@ LAST_ROW = {  # diagnostics of the run's document, from the last row of its curv
 def execute(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths) -> None:
     """Train `run` and write its outs; a run that was killed goes on where it was saved."""
     environment.die_with_parent()
+    began = time.monotonic()
     device = environment.configure(run)
     trainer = Trainer(run, seed, tokens, device)
     key = checkpoint.run_key(run, seed, tokens.sha256, device)
@@ -33,7 +35,8 @@ def execute(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths
     if saved := checkpoint.read_state(state):
         trainer.resume(saved)
         print(f"{name}: resumed at step {trainer.step} of {run.steps}", flush=True)
-    progress = Progress(name, run.steps, trainer.step, run.tokens_per_step)
+    first = trainer.step
+    progress = Progress(name, run.steps, first, run.tokens_per_step)
     diverged_at = None
     try:
         trainer.train(progress, state)
@@ -43,6 +46,7 @@ def execute(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths
         progress.close()
     document = describe(trainer, diverged_at)
     write_outs(outs, trainer, document)
+    environment.write_record(outs.metrics, device, time.monotonic() - began, first)
     state.unlink(missing_ok=True)
     print(f"{name}: {_summary(document)}", flush=True)
 

@@ -5,13 +5,10 @@ things that were timed in turn in the same process; absolute numbers are of the 
 """
 
 import json
-import platform
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from resablate import ops
+from resablate import environment
 from resablate.bench import pipeline, steps
 from resablate.errors import UserError, run_command
 from resablate.files import write_text
@@ -19,21 +16,6 @@ from resablate.files import write_text
 RESULT = Path("metrics/bench.json")
 README = Path("README.md")
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
-
-
-def machine() -> dict[str, Any]:
-    """Return what the numbers depend on."""
-    cpu = platform.processor() or platform.machine()
-    if (info := Path("/proc/cpuinfo")).exists():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        cpu = names[0].split(":")[1].strip() if names else cpu
-    return {
-        "cpu": cpu,
-        "cores": torch.get_num_threads(),
-        "instruction_set": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        "linear_kernel": ops.linear_kernel(),
-    }
 
 
 def table(result: dict[str, Any]) -> str:
@@ -72,7 +54,7 @@ def main() -> None:
     text = README.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{README}: must hold {BEGIN} and {END} once each")
-    result: dict[str, Any] = {"machine": machine(), "steps": {}}
+    result: dict[str, Any] = {"machine": environment.record(steps.CPU), "steps": {}}
     for scale in steps.SHAPES:
         print(f"steps at {scale} ...", flush=True)
         result["steps"][scale] = steps.measure(scale)
