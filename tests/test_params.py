@@ -42,11 +42,11 @@ def load(tmp_path: Path, old: str = "", new: str = "") -> params.Params:
         ("  bias: true", "  bias: yes", ["base.bias", "'yes'", "boolean"]),
         ("n_embd: 96", "n_embd: 97", ["scales.tiny.n_embd", "97", "multiple of n_head, 4"]),
         (
-            "warmup_steps: 100",
-            "warmup_steps: 600",
-            ["scales.tiny.warmup_steps", "600", "less than"],
+            "warmup_steps: 200",
+            "warmup_steps: 400",
+            ["scales.tiny.warmup_steps", "400", "less than"],
         ),
-        ("\nsteps: null", "\nsteps: 100", ["warmup_steps", "100", "less than steps"]),
+        ("\nsteps: null", "\nsteps: 100", ["warmup_steps", "200", "less than steps"]),
         ("\nlr: null", "\nlr: 1e-5", ["scales.tiny.min_lr", "0.0001", "must not exceed lr, 1e-05"]),
         ("[1337, 42, 123]", "[]", ["grid.seed", "[]", "at least 1 item"]),
         ("[1337, 42, 123]", "[1, 1]", ["grid.seed", "[1, 1]", "must not hold 1 twice"]),
@@ -78,7 +78,7 @@ def test_a_float_is_a_float_however_it_is_written(tmp_path, text):
 
 def test_layers_override_in_their_order(tmp_path):
     loaded = load(tmp_path, "    threads: 1\n", "    threads: 1\n    impl: {nanogpt: {lr: 0.5}}\n")
-    assert loaded.resolve("tiny", "residualgpt", "full").warmup_steps == 100
+    assert loaded.resolve("tiny", "residualgpt", "full").warmup_steps == 200
     nanogpt = loaded.resolve("tiny", "nanogpt", "no_res")
     assert (nanogpt.lr, nanogpt.warmup_steps, nanogpt.schedule) == (0.5, 0, "constant")
     assert (nanogpt.attn_skip, nanogpt.ffn_skip) == (0.0, 0.0)

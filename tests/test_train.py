@@ -10,8 +10,9 @@ from safetensors import safe_open
 from resablate import checkpoint, diagnostics, paths, runs
 from resablate.files import whole
 from resablate.model import GPT
+from resablate.optimiser import AdamW
 from resablate.progress import Progress
-from resablate.train import DivergedError, learning_rate, make_optimiser
+from resablate.train import DivergedError, learning_rate
 from toys import CPU, toy_run, toy_tokens, toy_trainer
 
 
@@ -45,18 +46,40 @@ def test_learning_rate_by_hand():
 
 def test_weight_decay_is_on_matrices_only_and_a_tied_one_counts_once():
     run = toy_run()
-    model = GPT(run, 13)
-    names = {id(p): name for name, p in model.named_parameters()}
-    decayed, plain = make_optimiser(model, run).param_groups
-    assert decayed["weight_decay"] == 0.1
-    assert plain["weight_decay"] == 0.0
-    blocks = [f"blocks.{i}." for i in range(2)]
-    assert [names[id(p)] for p in decayed["params"]] == ["wte", "wpe"] + [
-        b + n
-        for b in blocks
-        for n in ("attn.qkv.weight", "attn.proj.weight", "ffn.up.weight", "ffn.down.weight")
+    (decay, decayed), (no_decay, others) = AdamW(GPT(run, 13), run).groups
+    assert (decay, no_decay) == (0.1, 0.0)
+    matrices = ("attn.qkv.weight", "attn.proj.weight", "ffn.up.weight", "ffn.down.weight")
+    assert decayed == ["wte", "wpe"] + [f"blocks.{i}.{name}" for i in range(2) for name in matrices]
+    assert len(others) == 2 * (2 + 2 + 4) + 2  # per block: two LayerNorms and four biases; ln_f
+    assert all(
+        name.endswith(("bias", "ln_1.weight", "ln_2.weight", "ln_f.weight")) for name in others
+    )
+
+
+def test_optimiser_has_the_bits_of_torchs_fused_adamw():
+    run = toy_run("nanogpt", lr=0.01)
+    model, other = GPT(run, 13), GPT(run, 13)
+    model.init(1)
+    other.init(1)
+    ours = AdamW(model, run)
+    groups = [
+        {"params": [ours_p for ours_p in other.parameters() if ours_p.dim() == 2]},
+        {
+            "params": [ours_p for ours_p in other.parameters() if ours_p.dim() == 1],
+            "weight_decay": 0.0,
+        },
     ]
-    assert len(plain["params"]) == len(names) - len(decayed["params"])
+    settings = {"lr": 0.01, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "fused": True}
+    reference = torch.optim.AdamW(groups, **settings)
+    generator = torch.Generator().manual_seed(1)
+    for n in range(1, 6):
+        for a, b in zip(model.parameters(), other.parameters(), strict=True):
+            a.grad = torch.randn(a.shape, generator=generator)
+            b.grad = a.grad.clone()
+        ours.step(n, 0.01, torch.tensor(1.0))
+        reference.step()
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_accumulated_micro_batches_make_the_gradient_of_the_large_batch(tmp_path):
@@ -109,10 +132,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path, monkeypatch, 
     run_to_end(second, tmp_path / "unused")
     assert_same(weights(straight), weights(second))
     assert straight.curve == second.curve
-    assert_same(
-        checkpoint.collect(straight.model, straight.optimiser),
-        checkpoint.collect(second.model, second.optimiser),
-    )
+    assert_same(checkpoint.collect(straight.optimiser), checkpoint.collect(second.optimiser))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -280,24 +300,20 @@ def test_hidden_state_measures_by_hand():
 
 
 def test_adam_measures_by_hand(tmp_path):
-    trainer = toy_trainer(tmp_path, lr=0.5, warmup_steps=0, schedule="constant", adam_eps=1e-8)
-    assert diagnostics.optimiser_state(trainer.model, trainer.optimiser, 0.5) == {
-        "update_ratio": None, "adam_eps_share": None,
-    }  # fmt: skip
-    blocks = [p for n, p in trainer.model.named_parameters() if n.startswith("blocks.")]
-    for p in trainer.model.parameters():
-        p.data.fill_(2.0)
+    trainer = toy_trainer(tmp_path, adam_eps=1e-8)
+    optimiser = trainer.optimiser
+    nothing = {"update_ratio": None, "adam_eps_share": None}
+    assert diagnostics.optimiser_state(optimiser, 0, 0.5) == nothing
+    for p in optimiser.parameters.values():
         p.grad = torch.full_like(p, 1.0)
-    for p in blocks[:1]:
-        p.grad.fill_(5e-8)  # sqrt(v_hat) = 5e-8 < 10 eps
-    trainer.optimiser.step()
+    blocks = [p for name, p in optimiser.parameters.items() if name.startswith("blocks.")]
+    blocks[0].grad.fill_(5e-8)  # sqrt(v_hat) = 5e-8 < 10 eps
+    optimiser.step(1, 0.5, torch.tensor(1.0))
     for p in blocks:
         p.data.fill_(2.0)
-    row = diagnostics.optimiser_state(trainer.model, trainer.optimiser, 0.5)
-    n = sum(p.numel() for p in blocks)
-    assert row["adam_eps_share"] == blocks[0].numel() / n
+    row = diagnostics.optimiser_state(optimiser, 1, 0.5)
+    share = blocks[0].numel() / sum(p.numel() for p in blocks)
+    assert row["adam_eps_share"] == share
     # one step moves each element by lr (by lr 5/6 where eps weighs in): RMS .5 over RMS 2
-    share = blocks[0].numel() / n
-    assert row["update_ratio"] == pytest.approx(
-        0.25 * math.sqrt(1 - share + share * (5 / 6) ** 2), rel=1e-4
-    )
+    mean_square = 1 - share + share * (5 / 6) ** 2
+    assert row["update_ratio"] == pytest.approx(0.25 * math.sqrt(mean_square), rel=1e-4)

@@ -19,6 +19,7 @@ from torch import Tensor
 from resablate import paths
 from resablate.files import write_bytes
 from resablate.model import GPT
+from resablate.optimiser import AdamW
 from resablate.params import Run
 
 DIGEST_BYTES = 32
@@ -46,26 +47,26 @@ def state_path(key: str) -> Path:
     return paths.main_root() / ".resume" / f"{key}.state"
 
 
-def collect(model: GPT, optimiser: torch.optim.AdamW) -> dict[str, Tensor]:
+def collect(optimiser: AdamW) -> dict[str, Tensor]:
     """Return the tensors of model and optimiser by name."""
-    tensors = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
-    for name, p in model.named_parameters():
-        for key, value in optimiser.state.get(p, {}).items():
-            tensors[f"optimiser.{key}.{name}"] = value
-    return tensors
+    kinds = _kinds(optimiser)
+    return {f"{kind}.{name}": t for kind, of in kinds.items() for name, t in of.items()}
 
 
 @torch.no_grad()
-def restore(tensors: dict[str, Tensor], model: GPT, optimiser: torch.optim.AdamW) -> None:
+def restore(tensors: dict[str, Tensor], optimiser: AdamW) -> None:
     """Put the tensors of `collect` back."""
-    for name, p in model.named_parameters():
-        p.copy_(tensors[f"model.{name}"])
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            if (value := tensors.get(f"optimiser.{key}.{name}")) is not None:
-                device = (
-                    torch.device("cpu") if key == "step" and p.device.type == "cpu" else p.device
-                )
-                optimiser.state[p][key] = value.to(device)
+    for kind, of in _kinds(optimiser).items():
+        for name, tensor in of.items():
+            tensor.copy_(tensors[f"{kind}.{name}"])
+
+
+def _kinds(optimiser: AdamW) -> dict[str, dict[str, Tensor]]:
+    return {
+        "model": optimiser.parameters,
+        "exp_avg": optimiser.exp_avg,
+        "exp_avg_sq": optimiser.exp_avg_sq,
+    }
 
 
 def write_state(path: Path, state: State) -> None:

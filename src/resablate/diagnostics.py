@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from resablate.model import GPT
+from resablate.optimiser import AdamW
 
 
 def gradient_norms(model: GPT) -> dict[str, float]:
@@ -55,29 +56,25 @@ def _mean(x: Tensor) -> float:
 
 
 @torch.no_grad()
-def optimiser_state(model: GPT, optimiser: torch.optim.AdamW, lr: float) -> dict[str, float | None]:
-    """Return how AdamW acts on the blocks' parameters after the last update, made at rate `lr`.
+def optimiser_state(optimiser: AdamW, step: int, lr: float) -> dict[str, float | None]:
+    """Return how AdamW acts on the blocks' parameters after `step` updates, the last at rate `lr`.
 
     `adam_eps_share`: share of elements with sqrt(v_hat) < 10 eps, where eps rules the step;
     `update_ratio`: RMS of the last update over RMS of the parameters, weight decay left out.
     Both None before the first update.
     """
-    names = {id(p): name for name, p in model.named_parameters()}
+    if step == 0:
+        return {"update_ratio": None, "adam_eps_share": None}
+    run = optimiser.run
     n = small = 0
     update = weight = 0.0
-    for group in optimiser.param_groups:
-        beta1, beta2 = group["betas"]
-        for p in group["params"]:
-            state = optimiser.state.get(p)
-            if not state or not names[id(p)].startswith("blocks."):
-                continue
-            step = float(state["step"])
-            root = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_()
-            moved = state["exp_avg"] / (1 - beta1**step) / (root + group["eps"])
-            n += p.numel()
-            small += int((root < 10 * group["eps"]).sum())
-            update += float(moved.norm(dtype=torch.float64)) ** 2 * lr**2
-            weight += float(p.norm(dtype=torch.float64)) ** 2
-    if not n:
-        return {"update_ratio": None, "adam_eps_share": None}
+    for name, p in optimiser.parameters.items():
+        if not name.startswith("blocks."):
+            continue
+        root = (optimiser.exp_avg_sq[name] / (1 - run.beta2**step)).sqrt_()
+        moved = optimiser.exp_avg[name] / (1 - run.beta1**step) / (root + run.adam_eps)
+        n += p.numel()
+        small += int((root < 10 * run.adam_eps).sum())
+        update += torch.linalg.vector_norm(moved, dtype=torch.float64).item() ** 2 * lr**2
+        weight += torch.linalg.vector_norm(p, dtype=torch.float64).item() ** 2
     return {"update_ratio": math.sqrt(update / weight), "adam_eps_share": small / n}

@@ -1,4 +1,4 @@
-"""One training run: schedule, optimiser groups, the loop, evaluation.
+"""One training run: schedule, the loop, evaluation.
 
 A row of the curve describes the model after `step` updates: losses and hidden states of these very
 weights, and the gradient of the next batch at them. The last row's gradient is computed and thrown
@@ -18,6 +18,7 @@ from resablate import checkpoint, diagnostics
 from resablate.data import Batch, Tokens
 from resablate.dropout import Masks
 from resablate.model import GPT
+from resablate.optimiser import AdamW
 from resablate.params import Run
 from resablate.progress import Progress
 
@@ -46,17 +47,9 @@ def learning_rate(run: Run, step: int) -> float:
     return run.min_lr + 0.5 * (1.0 + math.cos(math.pi * progress)) * (run.lr - run.min_lr)
 
 
-def make_optimiser(model: GPT, run: Run) -> torch.optim.AdamW:
-    """Return AdamW with weight decay on 2-D tensors only (a tied matrix is one tensor)."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": run.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(
-        groups, lr=run.lr, betas=(run.beta1, run.beta2), eps=run.adam_eps, fused=True
-    )
+def total_norm(gradients: list[Tensor]) -> Tensor:
+    """Return the global L2 norm as a scalar tensor."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
 class Trainer:
@@ -67,7 +60,7 @@ class Trainer:
         self.model = GPT(run, tokens.vocab_size)
         self.model.init(seed)
         self.model.to(device)
-        self.optimiser = make_optimiser(self.model, run)
+        self.optimiser = AdamW(self.model, run)
         threads = torch.get_num_threads()
         self.pool = ThreadPoolExecutor(threads) if threads > 1 and device.type == "cpu" else None
         self.fixed = self._draw(run.eval_seed, 0)  # also where the hidden states are measured
@@ -82,7 +75,7 @@ class Trainer:
     def gradient(self) -> tuple[Tensor, Tensor]:
         """Put the gradient of the next batch into .grad; return its loss and global L2 norm."""
         run, total = self.run, torch.zeros((), device=self.device)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         for micro in range(run.accumulation):
             position = self.step * run.accumulation + micro
             batch = self._to_device(self.tokens.train_batch(self.seed, position, run.batch_size))
@@ -90,15 +83,13 @@ class Trainer:
             loss = self.model.loss(*batch, masks if run.dropout else None) / run.accumulation
             loss.backward()
             total += loss.detach()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters()])
+        norm = total_norm([p.grad for p in self.optimiser.parameters.values()])
         return total, norm
 
     def update(self, loss: Tensor, norm: Tensor) -> None:
         """Clip the gradient to grad_clip and take the step, in one pass over the parameters."""
-        self.optimiser.grad_scale = (norm / self.run.grad_clip).clamp(min=1.0)  # its divisor
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.run, self.step)
-        self.optimiser.step()
+        divisor = (norm / self.run.grad_clip).clamp_(min=1.0)
+        self.optimiser.step(self.step + 1, learning_rate(self.run, self.step), divisor)
         self.pending.append(torch.stack([loss, norm]))
         self.step += 1
 
@@ -151,7 +142,7 @@ class Trainer:
             raise DivergedError(self.step)
         row |= diagnostics.hidden_states(self.model(self.fixed[0].tokens).hidden)
         last_lr = learning_rate(self.run, max(self.step - 1, 0))
-        return row | diagnostics.optimiser_state(self.model, self.optimiser, last_lr)
+        return row | diagnostics.optimiser_state(self.optimiser, self.step, last_lr)
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -193,10 +184,10 @@ class Trainer:
         document = {
             "step": self.step, "curve": self.curve, "losses": self.losses, "norms": self.norms
         }  # fmt: skip
-        return checkpoint.State(checkpoint.collect(self.model, self.optimiser), document)
+        return checkpoint.State(checkpoint.collect(self.optimiser), document)
 
     def resume(self, state: checkpoint.State) -> None:
         """Go on from a state as if the run had never stopped."""
-        checkpoint.restore(state.tensors, self.model, self.optimiser)
+        checkpoint.restore(state.tensors, self.optimiser)
         for name, value in state.document.items():
             setattr(self, name, value)

@@ -23,7 +23,7 @@ CORPUS_BYTES = 50_000_000
 ROUNDS = 3
 STAGES = 10
 CELLS = 4
-CELL_STEPS = 150
+CELL_STEPS = 201
 TOY_STAGE = """\
 stages:
   toy:
@@ -122,7 +122,7 @@ def _short_copy(copy: Path) -> None:
     text = params.read_text(encoding="utf-8")
     text = text.replace("impl: [residualgpt, nanogpt]", "impl: [residualgpt]")
     text = text.replace("seed: [1337, 42, 123]", "seed: [1]")
-    params.write_text(text.replace("steps: 600", f"steps: {CELL_STEPS}"), encoding="utf-8")
+    params.write_text(text.replace("steps: 400", f"steps: {CELL_STEPS}"), encoding="utf-8")
 
 
 def _quiet(command: list[str], folder: str | Path) -> None:

@@ -1,5 +1,6 @@
 """One training step: ours against the plain one, interleaved in one process."""
 
+import itertools
 import resource
 import statistics
 import subprocess
@@ -15,8 +16,9 @@ from resablate import ops, params
 from resablate.bench.plain import PlainGPT
 from resablate.dropout import Masks
 from resablate.model import DTYPES, GPT
+from resablate.optimiser import AdamW
 from resablate.params import Run
-from resablate.train import make_optimiser
+from resablate.train import total_norm
 
 VOCAB = 65
 SHAPES = {"tiny": (16, 1), "gpt10m": (16, 0)}  # scale: batch size, threads (0: all cores)
@@ -50,17 +52,17 @@ def make_step(scale: str, variant: str) -> Callable[[], None]:
 
 
 def _ours(run: Run, model: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
-    optimiser = make_optimiser(model, run)
+    optimiser = AdamW(model, run)
     pool = ThreadPoolExecutor(run.threads) if run.threads > 1 else None
-    positions = iter(range(1 << 30))
+    counter = itertools.count(1)
 
     def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
-        masks = Masks(1, run.dropout, next(positions), CPU, pool)
+        optimiser.zero_grad()
+        n = next(counter)
+        masks = Masks(1, run.dropout, n, CPU, pool)
         model.loss(tokens, targets, masks).backward()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
-        optimiser.grad_scale = (norm / run.grad_clip).clamp(min=1.0)
-        optimiser.step()
+        norm = total_norm([p.grad for p in optimiser.parameters.values()])
+        optimiser.step(n, run.lr, (norm / run.grad_clip).clamp_(min=1.0))
 
     return step
 
