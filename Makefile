@@ -26,7 +26,7 @@ lint: .venv/installed
 	ruff format --check .
 
 test: lint
-	python -m pytest
+	python -m pytest -m "not slow"
 
 bench: .venv/installed
 	python -m resablate.bench

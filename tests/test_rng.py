@@ -1,7 +1,5 @@
 """Streams: Philox by an independent implementation, and masks that depend on nothing else."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 import torch
@@ -51,11 +49,10 @@ def test_streams_differ_by_purpose_seed_and_position():
     assert len({tuple(draw) for draw in draws}) == 4
 
 
-@pytest.mark.parametrize("n", [1, 15, 16, 17, rng.CHUNK + 5])
+@pytest.mark.parametrize("n", [1, 15, 16, 17, rng.MIN_SHARED + 5])
 def test_masks_do_not_depend_on_threads_or_device(n):
     keep = rng.keep(5, n, 0.2, (7, 9))
-    with ThreadPoolExecutor(3) as pool:
-        assert np.array_equal(keep, rng.keep(5, n, 0.2, (7, 9), pool))
+    assert np.array_equal(keep, rng.keep(5, n, 0.2, (7, 9), threads=3))
     on_device = dropout.keep_on_device(5, n, 0.2, (7, 9), torch.device("cpu"))
     assert np.array_equal(keep, on_device.numpy())
 

@@ -135,14 +135,14 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path, monkeypatch, 
     assert_same(checkpoint.collect(straight.optimiser), checkpoint.collect(second.optimiser))
 
 
+@pytest.mark.parametrize("impl", ["residualgpt", "nanogpt"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_training_does_not_depend_on_the_thread_count(tmp_path, dtype):
+def test_training_does_not_depend_on_the_thread_count(tmp_path, dtype, impl):
     results, before = [], torch.get_num_threads()
+    shape = {"n_embd": 96, "n_head": 4, "block_size": 64, "batch_size": 16, "steps": 4}
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        trainer = toy_trainer(
-            tmp_path, dtype=dtype, n_embd=96, block_size=64, batch_size=16, n_head=4, steps=4
-        )
+        trainer = toy_trainer(tmp_path, impl=impl, dtype=dtype, **shape)
         results.append(run_to_end(trainer, tmp_path / "unused"))
     torch.set_num_threads(before)
     for other in results[1:]:

@@ -1,6 +1,5 @@
 """Dropout masks of one forward pass, from the run's own stream: the same bits on every device."""
 
-from concurrent.futures import ThreadPoolExecutor
 from math import prod
 
 import torch
@@ -27,10 +26,10 @@ class Masks:
         rate: float,
         position: int,
         device: torch.device,
-        pool: ThreadPoolExecutor | None = None,
+        threads: int = 1,
     ) -> None:
         self.seed, self.rate, self.position = seed, rate, position
-        self.device, self.pool = device, pool
+        self.device, self.threads = device, threads
         self.site = 0
         self.inverse = 1.0 / (1.0 - rng.realised(rate))
 
@@ -38,7 +37,7 @@ class Masks:
         """Return the next site's n booleans."""
         site, self.site = self.site, self.site + 1
         if self.device.type == "cpu":
-            keep = rng.keep(self.seed, n, self.rate, (site, self.position), self.pool)
+            keep = rng.keep(self.seed, n, self.rate, (site, self.position), self.threads)
             return torch.from_numpy(keep)
         return keep_on_device(self.seed, n, self.rate, (site, self.position), self.device)
 

@@ -152,38 +152,48 @@ class _CausalAttention(Function):
     def forward(ctx, qkv, n_head, keeps, inverse):
         q, k, v = split_heads(qkv, n_head)
         q *= 1.0 / math.sqrt(q.shape[-1])
-        out, weights = torch.empty_like(q), []
+        v *= inverse
+        out, saved = torch.empty_like(q), []
         for i, (first, end) in enumerate(query_blocks(q.shape[1])):
-            scores = torch.bmm(q[:, first:end], k[:, :end].transpose(1, 2))
+            rows = q[:, first:end].contiguous()
+            scores = torch.bmm(rows, k[:, :end].transpose(1, 2))
             scores[:, :, first:] += _causal_bias(end - first, q.dtype, q.device)
             weight = torch.softmax(scores, -1)
-            weights.append(weight)
+            saved += [rows, weight]
             kept = weight if keeps is None else weight * keeps[i]
             out[:, first:end] = torch.bmm(kept, v[:, :end])
-        ctx.save_for_backward(q, k, v, *weights)
+        ctx.save_for_backward(k, v, *saved)
         ctx.n_head, ctx.keeps, ctx.inverse = n_head, keeps, inverse
-        return merge_heads(out.mul_(inverse), n_head)
+        return merge_heads(out, n_head)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        q, k, v, *weights = ctx.saved_tensors
+        k, v, *saved = ctx.saved_tensors
         B, T, C = grad.shape
-        grad = grad.view(B, T, ctx.n_head, -1).transpose(1, 2).reshape(q.shape) * ctx.inverse
-        packed = torch.zeros(3, *q.shape, dtype=q.dtype, device=q.device)
+        packed = torch.empty(3, *k.shape, dtype=k.dtype, device=k.device)
         grad_q, grad_k, grad_v = packed
-        for i, (first, end) in enumerate(query_blocks(T)):
-            rows, weight = grad[:, first:end], weights[i]
+        grad = grad.view(B, T, ctx.n_head, -1).transpose(1, 2).reshape(k.shape)
+        blocks = list(query_blocks(T))
+        for i, (first, end) in reversed(list(enumerate(blocks))):  # the last sees every key
+            q, weight = saved[2 * i : 2 * i + 2]
+            rows = grad[:, first:end].contiguous()
             grad_weight = torch.bmm(rows, v[:, :end].transpose(1, 2))
             kept = weight
             if ctx.keeps is not None:
                 kept = weight * ctx.keeps[i]
                 grad_weight *= ctx.keeps[i]
-            grad_v[:, :end].baddbmm_(kept.transpose(1, 2), rows)
             scores = torch.ops.aten._softmax_backward_data(grad_weight, weight, -1, weight.dtype)
             grad_q[:, first:end] = torch.bmm(scores, k[:, :end])
-            grad_k[:, :end].baddbmm_(scores.transpose(1, 2), q[:, first:end])
-        grad_q *= 1.0 / math.sqrt(q.shape[-1])
+            of_v, of_k = torch.bmm(kept.transpose(1, 2), rows), torch.bmm(scores.transpose(1, 2), q)
+            if end == T:
+                grad_v.copy_(of_v)
+                grad_k.copy_(of_k)
+            else:
+                grad_v[:, :end] += of_v
+                grad_k[:, :end] += of_k
+        grad_q *= 1.0 / math.sqrt(k.shape[-1])
+        grad_v *= ctx.inverse
         packed = packed.view(3, B, ctx.n_head, T, -1).permute(1, 3, 0, 2, 4)
         return packed.reshape(B, T, 3 * C), None, None, None
 
@@ -208,9 +218,16 @@ def manual_attention(
     """Return what `causal_attention` does by the textbook: full T x T scores and a mask."""
     q, k, v = split_heads(qkv, n_head)
     T = q.shape[1]
-    scores = torch.bmm(q, k.transpose(1, 2)) * (1.0 / math.sqrt(q.shape[-1]))
-    weight = torch.softmax(scores + _causal_bias(T, q.dtype, q.device), -1)
+    bias = _causal_bias(T, q.dtype, q.device)
+    scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.shape[-1]))
+    weight = torch.softmax(scores, -1)
     if keeps is not None:
-        whole = [F.pad(keep, (0, T - keep.shape[-1])) for keep in keeps]
-        weight = weight * torch.cat(whole, dim=1)
+        weight = weight * _whole(keeps, T)
     return merge_heads(torch.bmm(weight, v) * inverse, n_head)
+
+
+def _whole(keeps: list[Tensor], T: int) -> Tensor:
+    """Return the blocks of a mask as one (N, T, T), with zeros above the diagonal's blocks."""
+    if len(keeps) == 1:
+        return keeps[0]
+    return torch.cat([F.pad(keep, (0, T - keep.shape[-1])) for keep in keeps], dim=1)

@@ -8,12 +8,13 @@ No stream disturbs another, and a resumed run needs no generator's state.
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 
 WORDS_PER_BLOCK = 4  # 64-bit words that one counter value yields
 DRAWS_PER_BLOCK = 4 * WORDS_PER_BLOCK  # 16-bit draws of `keep`
-CHUNK = DRAWS_PER_BLOCK << 15  # draws that one thread makes at a time
+MIN_SHARED = 1 << 17  # draws below which sharing them among threads costs more than it saves
 
 
 class Purpose(IntEnum):
@@ -49,23 +50,23 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.Generator(philox).standard_normal(shape).astype(np.float32)
 
 
-def keep(
-    seed: int,
-    n: int,
-    rate: float,
-    at: tuple[int, int],
-    pool: ThreadPoolExecutor | None = None,
-) -> np.ndarray:
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+def keep(seed: int, n: int, rate: float, at: tuple[int, int], threads: int = 1) -> np.ndarray:
     """Return n booleans, False with probability `rate`, at a position of the dropout stream.
 
-    `rate` is realised as a multiple of 2**-16, which `realised` gives. The threads of a pool
-    share the work; the bits do not depend on them.
+    `rate` is realised as a multiple of 2**-16, which `realised` gives. The threads share the
+    work; the bits do not depend on them.
     """
     out = np.empty(n, dtype=bool)
     threshold = np.uint16(round(rate * 65536))
+    share = -(-n // (threads * DRAWS_PER_BLOCK)) * DRAWS_PER_BLOCK
 
     def fill(start: int) -> None:
-        count = min(CHUNK, n - start)
+        count = min(share, n - start)
         generator = np.random.Generator(
             np.random.Philox(
                 key=[seed, Purpose.DROPOUT], counter=[start // DRAWS_PER_BLOCK, *at, 0]
@@ -75,12 +76,12 @@ def keep(
         raw = generator.integers(0, 2**64, -(-count // 4), dtype=np.uint64)
         np.greater_equal(raw.view("<u2")[:count], threshold, out=out[start : start + count])
 
-    starts = range(0, n, CHUNK)
-    if pool is None or len(starts) == 1:
+    starts = range(0, n, share)
+    if n < MIN_SHARED or len(starts) == 1:
         for start in starts:
             fill(start)
     else:
-        list(pool.map(fill, starts))
+        list(_pool(threads).map(fill, starts))
     return out
 
 

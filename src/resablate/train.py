@@ -7,7 +7,6 @@ away, so that every row means the same.
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +60,7 @@ class Trainer:
         self.model.init(seed)
         self.model.to(device)
         self.optimiser = AdamW(self.model, run)
-        threads = torch.get_num_threads()
-        self.pool = ThreadPoolExecutor(threads) if threads > 1 and device.type == "cpu" else None
+        self.threads = torch.get_num_threads()
         self.fixed = self._draw(run.eval_seed, 0)  # also where the hidden states are measured
         self.step = 0
         self.curve: list[dict[str, Any]] = []
@@ -79,7 +77,7 @@ class Trainer:
         for micro in range(run.accumulation):
             position = self.step * run.accumulation + micro
             batch = self._to_device(self.tokens.train_batch(self.seed, position, run.batch_size))
-            masks = Masks(self.seed, run.dropout, position, self.device, self.pool)
+            masks = Masks(self.seed, run.dropout, position, self.device, self.threads)
             loss = self.model.loss(*batch, masks if run.dropout else None) / run.accumulation
             loss.backward()
             total += loss.detach()

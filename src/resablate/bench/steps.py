@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -53,13 +52,12 @@ def make_step(scale: str, variant: str) -> Callable[[], None]:
 
 def _ours(run: Run, model: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
     optimiser = AdamW(model, run)
-    pool = ThreadPoolExecutor(run.threads) if run.threads > 1 else None
     counter = itertools.count(1)
 
     def step() -> None:
         optimiser.zero_grad()
         n = next(counter)
-        masks = Masks(1, run.dropout, n, CPU, pool)
+        masks = Masks(1, run.dropout, n, CPU, run.threads)
         model.loss(tokens, targets, masks).backward()
         norm = total_norm([p.grad for p in optimiser.parameters.values()])
         optimiser.step(n, run.lr, (norm / run.grad_clip).clamp_(min=1.0))
