@@ -191,7 +191,10 @@ def test_attention_kernels_agree_under_dropout_with_a_float64_reference(T):
     generator = torch.Generator().manual_seed(2)
     packed = torch.randn(3, T, 3 * 16, generator=generator)
     upstream = torch.randn(3, T, 16, generator=generator)
-    keeps = Masks(1, 0.3, 4, CPU).attention(6, T, torch.float32)
+    run = toy_run(batch_size=3, block_size=T, dropout=0.3)
+    masks = Masks(run, 1, 4, CPU)
+    masks.hidden(torch.zeros(3, T, 16))  # the embedding's comes first
+    keeps = masks.attention()
     whole = torch.zeros(6, T, T)
     for (first, end), keep in zip(ops.query_blocks(T), keeps, strict=True):
         whole[:, first:end, :end] = keep
@@ -215,18 +218,18 @@ def test_attention_kernels_agree_under_dropout_with_a_float64_reference(T):
 
 
 def test_dropout_scales_what_it_keeps():
-    x = torch.ones(1000)
-    out = Masks(1, 0.25, 0, CPU).hidden(x)
+    run = toy_run(batch_size=8, block_size=8, dropout=0.25)
+    out = Masks(run, 1, 0, CPU).hidden(torch.ones(8, 8, 16))
     kept = out[out != 0]
     assert torch.all(kept == 1 / (1 - 0.25))
-    assert 690 < kept.numel() < 810  # 4 standard deviations
+    assert 713 < kept.numel() < 823  # 1024 x .75 and 4 standard deviations
 
 
 def test_dropout_acts_on_every_site_and_not_in_evaluation():
-    model = make()
-    masks = Masks(1, 0.2, 0, CPU)
+    model = make(batch_size=2)
+    masks = Masks(model.run, 1, 0, CPU)
     dropped = model.loss(TOKENS, TOKENS, masks)
-    assert masks.site == 1 + 3 * model.run.n_layer  # embedding; weights and both outputs per block
+    assert not list(masks._masks)  # embedding; weights and both outputs of each block
     assert dropped != model.loss(TOKENS, TOKENS)
     assert torch.equal(model.loss(TOKENS, TOKENS), model.loss(TOKENS, TOKENS))
 

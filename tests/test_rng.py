@@ -6,6 +6,7 @@ import torch
 
 from resablate import dropout, rng
 from resablate.rng import Purpose
+from toys import CPU, toy_run
 
 MASK = 2**64 - 1
 
@@ -49,24 +50,38 @@ def test_streams_differ_by_purpose_seed_and_position():
     assert len({tuple(draw) for draw in draws}) == 4
 
 
-@pytest.mark.parametrize("n", [1, 15, 16, 17, rng.MIN_SHARED + 5])
-def test_masks_do_not_depend_on_threads_or_device(n):
-    keep = rng.keep(5, n, 0.2, (7, 9))
-    assert np.array_equal(keep, rng.keep(5, n, 0.2, (7, 9), threads=3))
+def keep(seed, n, rate, at):
+    return rng.mask(seed, n, rate, at, np.uint8(1)).astype(bool)
+
+
+def test_mask_is_the_streams_16_bit_draws_against_the_rate():
+    draws = rng.words(5, Purpose.DROPOUT, 8, (7, 9, 0)).view("<u2")
+    assert keep(5, 30, 0.2, (7, 9)).tolist() == (draws[:30] >= 13107).tolist()
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 2 * rng.CHUNK + 5])
+def test_masks_do_not_depend_on_the_device(n):
     on_device = dropout.keep_on_device(5, n, 0.2, (7, 9), torch.device("cpu"))
-    assert np.array_equal(keep, on_device.numpy())
+    assert np.array_equal(keep(5, n, 0.2, (7, 9)), on_device.numpy())
+
+
+def test_masks_of_a_pass_do_not_depend_on_threads():
+    run = toy_run(dropout=0.3)
+    alone, shared = (list(dropout.Masks(run, 1, 5, CPU, threads)._masks) for threads in (1, 3))
+    assert len(alone) == 1 + 3 * run.n_layer
+    assert all(torch.equal(a, b) for a, b in zip(alone, shared, strict=True))
 
 
 @pytest.mark.parametrize("seed", [0, 2**63 - 1])
 def test_device_masks_at_the_ends_of_the_seed_range(seed):
     on_device = dropout.keep_on_device(seed, 99, 0.5, (1, 2), torch.device("cpu"))
-    assert np.array_equal(rng.keep(seed, 99, 0.5, (1, 2)), on_device.numpy())
+    assert np.array_equal(keep(seed, 99, 0.5, (1, 2)), on_device.numpy())
 
 
 def test_masks_drop_at_the_realised_rate():
-    keep = rng.keep(3, 1_000_000, 0.2, (0, 0))
     assert rng.realised(0.2) == 13107 / 65536
-    assert abs(1 - keep.mean() - 0.2) < 0.002  # 5 standard deviations
+    kept = keep(3, 1_000_000, 0.2, (0, 0)).mean()
+    assert abs(1 - kept - 0.2) < 0.002  # 5 standard deviations
 
 
 def test_init_of_a_parameter_depends_on_its_name_only():

@@ -1,64 +1,86 @@
 """Dropout masks of one forward pass, from the run's own stream: the same bits on every device."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from resablate import rng
-from resablate.ops import query_blocks
+from resablate.ops import DTYPES, query_blocks
+from resablate.params import Run
 
 # Philox4x64-10's multipliers and key increments (Salmon et al. 2011, Table 2), as signed int64.
 _M0, _M1 = 0xD2E7470EE14C6C93 - 2**64, 0xCA5A826395121157 - 2**64
 _W0, _W1 = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 _LOW = 0xFFFFFFFF
+BITS = {torch.float32: torch.uint32, torch.bfloat16: torch.uint16}
+
+
+class Site(NamedTuple):
+    """One place of a forward pass where dropout acts: n elements, 0 or `kept`, in `dtype`."""
+
+    n: int
+    kept: float
+    dtype: torch.dtype
 
 
 class Masks:
-    """Masks in the order in which a forward pass asks for them; each is a site of the stream.
+    """The masks of one forward pass, drawn at once and handed out in the pass's order.
 
-    `position` numbers the forward passes of a run: update x accumulation + micro-batch.
+    `position` numbers the passes of a run: update x accumulation + micro-batch. Drawing them
+    while nothing else runs lets `threads` share the work: between PyTorch's own operators its
+    waiting threads would be in the way.
     """
 
     def __init__(
-        self,
-        seed: int,
-        rate: float,
-        position: int,
-        device: torch.device,
-        threads: int = 1,
+        self, run: Run, seed: int, position: int, device: torch.device, threads: int = 1
     ) -> None:
-        self.seed, self.rate, self.position = seed, rate, position
-        self.device, self.threads = device, threads
-        self.site = 0
-        self.inverse = 1.0 / (1.0 - rng.realised(rate))
+        self.run, self.seed, self.position, self.device = run, seed, position, device
+        self.inverse = 1.0 / (1.0 - rng.realised(run.dropout))
+        numbered = list(enumerate(self._sites()))
+        if device.type == "cpu" and threads > 1:
+            drawn = _pool(threads).map(lambda pair: self._draw(*pair), numbered)
+        else:
+            drawn = (self._draw(*pair) for pair in numbered)
+        self._masks = iter(list(drawn))
 
-    def _keep(self, n: int) -> Tensor:
-        """Return the next site's n booleans."""
-        site, self.site = self.site, self.site + 1
-        if self.device.type == "cpu":
-            keep = rng.keep(self.seed, n, self.rate, (site, self.position), self.threads)
-            return torch.from_numpy(keep)
-        return keep_on_device(self.seed, n, self.rate, (site, self.position), self.device)
+    def _sites(self) -> list[Site]:
+        """Return the embedding's site, then each block's: weights, attention and FFN output."""
+        run = self.run
+        hidden = Site(run.batch_size * run.block_size * run.n_embd, self.inverse, torch.float32)
+        weights = Site(sum(map(prod, self._weight_shapes())), 1.0, DTYPES[run.dtype])
+        return [hidden] + [weights, hidden, hidden] * run.n_layer
+
+    def _weight_shapes(self) -> list[tuple[int, int, int]]:
+        n = self.run.batch_size * self.run.n_head
+        return [(n, end - first, end) for first, end in query_blocks(self.run.block_size)]
+
+    def _draw(self, index: int, site: Site) -> Tensor:
+        at = (index, self.position)
+        if self.device.type != "cpu":
+            keep = keep_on_device(self.seed, site.n, self.run.dropout, at, self.device)
+            return keep.to(site.dtype).mul_(site.kept)
+        bits = torch.tensor([site.kept], dtype=site.dtype).view(BITS[site.dtype]).numpy()[0]
+        words = rng.mask(self.seed, site.n, self.run.dropout, at, bits)
+        return torch.from_numpy(words).view(site.dtype)
 
     def hidden(self, x: Tensor) -> Tensor:
         """Return x under dropout: each element 0 or divided by the probability of being kept."""
-        return x * _as_float(self._keep(x.numel()), x.dtype).view(x.shape).mul_(self.inverse)
+        return x * next(self._masks).view(x.shape)
 
-    def attention(self, n: int, T: int, dtype: torch.dtype) -> list[Tensor]:
-        """Return for each block of queries a 0/1 mask (n, rows, end) of its attention weights."""
-        shapes = [(n, end - first, end) for first, end in query_blocks(T)]
-        keep = _as_float(self._keep(sum(map(prod, shapes))), dtype)
-        return [
-            part.view(s) for part, s in zip(keep.split([*map(prod, shapes)]), shapes, strict=True)
-        ]
+    def attention(self) -> list[Tensor]:
+        """Return for each block of queries a 0/1 mask (B n_head, rows, end) of its weights."""
+        shapes = self._weight_shapes()
+        parts = next(self._masks).split([prod(shape) for shape in shapes])
+        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _as_float(keep: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return booleans as 0 and 1; on a CPU by way of numpy, which is five times as fast."""
-    if keep.device.type == "cpu":
-        keep = torch.from_numpy(keep.numpy().astype("float32"))
-    return keep.to(dtype)
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
 
 
 def _high(a: Tensor, b: int) -> Tensor:
@@ -78,7 +100,7 @@ def _signed(word: int) -> int:
 def keep_on_device(
     seed: int, n: int, rate: float, at: tuple[int, int], device: torch.device
 ) -> Tensor:
-    """Return `rng.keep` computed by tensor operations on `device`."""
+    """Return where `rng.mask` keeps, computed by tensor operations on `device`."""
     blocks = -(-n // (4 * rng.WORDS_PER_BLOCK))
     # numpy's Philox increments its counter before the first block.
     c0 = torch.arange(1, blocks + 1, dtype=torch.int64, device=device)

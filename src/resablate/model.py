@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from resablate import ops, rng
 from resablate.dropout import Masks
+from resablate.ops import DTYPES
 from resablate.params import Run
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ATTENTIONS = {"sdpa": ops.causal_attention, "manual": ops.manual_attention}
 
 
@@ -67,8 +67,7 @@ class Attention(nn.Module):
         qkv = self.qkv(x)  # (B, T, 3 C)
         keeps, inverse = None, 1.0
         if masks:
-            keeps = masks.attention(x.shape[0] * self.n_head, x.shape[1], qkv.dtype)
-            inverse = masks.inverse
+            keeps, inverse = masks.attention(), masks.inverse
         y = self.attend(qkv, self.n_head, keeps, inverse)
         return self.proj(y)
 

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 QUERY_BLOCK = 64  # queries that attention handles at a time; also the layout of its dropout masks
 
 
@@ -110,7 +111,8 @@ class _LayerNorm(Function):
             grad, x, weight.shape, mean, rstd, weight, bias, [True, False, False]
         )
         rows = grad.view(-1, grad.shape[-1])
-        grad_weight = ((x - mean) * rstd).view(rows.shape).mul_(rows).sum(0)
+        normed = torch.addcmul(-mean * rstd, x, rstd)
+        grad_weight = normed.view(rows.shape).mul_(rows).sum(0)
         grad_bias = None if bias is None else rows.sum(0)
         return grad_x, grad_weight, grad_bias, None
 
@@ -127,9 +129,10 @@ def query_blocks(T: int) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def _causal_bias(rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return (rows, rows): 0 on and below the diagonal, -inf above it."""
-    return torch.full((rows, rows), -math.inf, dtype=dtype, device=device).triu_(1)
+def _causal_bias(first: int, end: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return (end - first, end): 0 where query first + i may see key j <= first + i, else -inf."""
+    shape = (end - first, end)
+    return torch.full(shape, -math.inf, dtype=dtype, device=device).triu_(first + 1)
 
 
 def split_heads(qkv: Tensor, n_head: int) -> Tensor:
@@ -156,9 +159,8 @@ class _CausalAttention(Function):
         out, saved = torch.empty_like(q), []
         for i, (first, end) in enumerate(query_blocks(q.shape[1])):
             rows = q[:, first:end].contiguous()
-            scores = torch.bmm(rows, k[:, :end].transpose(1, 2))
-            scores[:, :, first:] += _causal_bias(end - first, q.dtype, q.device)
-            weight = torch.softmax(scores, -1)
+            bias = _causal_bias(first, end, q.dtype, q.device)
+            weight = torch.softmax(torch.baddbmm(bias, rows, k[:, :end].transpose(1, 2)), -1)
             saved += [rows, weight]
             kept = weight if keeps is None else weight * keeps[i]
             out[:, first:end] = torch.bmm(kept, v[:, :end])
@@ -185,13 +187,12 @@ class _CausalAttention(Function):
                 grad_weight *= ctx.keeps[i]
             scores = torch.ops.aten._softmax_backward_data(grad_weight, weight, -1, weight.dtype)
             grad_q[:, first:end] = torch.bmm(scores, k[:, :end])
-            of_v, of_k = torch.bmm(kept.transpose(1, 2), rows), torch.bmm(scores.transpose(1, 2), q)
             if end == T:
-                grad_v.copy_(of_v)
-                grad_k.copy_(of_k)
+                torch.bmm(kept.transpose(1, 2), rows, out=grad_v)
+                torch.bmm(scores.transpose(1, 2), q, out=grad_k)
             else:
-                grad_v[:, :end] += of_v
-                grad_k[:, :end] += of_k
+                grad_v[:, :end] += torch.bmm(kept.transpose(1, 2), rows)
+                grad_k[:, :end] += torch.bmm(scores.transpose(1, 2), q)
         grad_q *= 1.0 / math.sqrt(k.shape[-1])
         grad_v *= ctx.inverse
         packed = packed.view(3, B, ctx.n_head, T, -1).permute(1, 3, 0, 2, 4)
@@ -218,7 +219,7 @@ def manual_attention(
     """Return what `causal_attention` does by the textbook: full T x T scores and a mask."""
     q, k, v = split_heads(qkv, n_head)
     T = q.shape[1]
-    bias = _causal_bias(T, q.dtype, q.device)
+    bias = _causal_bias(0, T, q.dtype, q.device)
     scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.shape[-1]))
     weight = torch.softmax(scores, -1)
     if keeps is not None:

@@ -6,15 +6,13 @@ No stream disturbs another, and a resumed run needs no generator's state.
 """
 
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
-from functools import cache
 
 import numpy as np
 
 WORDS_PER_BLOCK = 4  # 64-bit words that one counter value yields
-DRAWS_PER_BLOCK = 4 * WORDS_PER_BLOCK  # 16-bit draws of `keep`
-MIN_SHARED = 1 << 17  # draws below which sharing them among threads costs more than it saves
+DRAWS_PER_BLOCK = 4 * WORDS_PER_BLOCK  # 16-bit draws of `mask`
+CHUNK = DRAWS_PER_BLOCK << 13  # draws at a time: what fits into a core's cache
 
 
 class Purpose(IntEnum):
@@ -50,41 +48,27 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.Generator(philox).standard_normal(shape).astype(np.float32)
 
 
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads)
+def mask(
+    seed: int, n: int, rate: float, at: tuple[int, int], kept: np.unsignedinteger
+) -> np.ndarray:
+    """Return n words: 0 with probability `rate`, else `kept`, at a position of the dropout stream.
 
-
-def keep(seed: int, n: int, rate: float, at: tuple[int, int], threads: int = 1) -> np.ndarray:
-    """Return n booleans, False with probability `rate`, at a position of the dropout stream.
-
-    `rate` is realised as a multiple of 2**-16, which `realised` gives. The threads share the
-    work; the bits do not depend on them.
+    `kept` may be the bit pattern of a float, which saves a conversion. The rate is realised as a
+    multiple of 2**-16, which `realised` gives.
     """
-    out = np.empty(n, dtype=bool)
+    out = np.empty(n, dtype=kept.dtype)
     threshold = np.uint16(round(rate * 65536))
-    share = -(-n // (threads * DRAWS_PER_BLOCK)) * DRAWS_PER_BLOCK
-
-    def fill(start: int) -> None:
-        count = min(share, n - start)
-        generator = np.random.Generator(
-            np.random.Philox(
-                key=[seed, Purpose.DROPOUT], counter=[start // DRAWS_PER_BLOCK, *at, 0]
-            )
-        )
+    for start in range(0, n, CHUNK):
+        count = min(CHUNK, n - start)
+        counter = [start // DRAWS_PER_BLOCK, *at, 0]
+        philox = np.random.Philox(key=[seed, Purpose.DROPOUT], counter=counter)
         # Unlike random_raw, a full-range draw of integers releases the interpreter's lock.
-        raw = generator.integers(0, 2**64, -(-count // 4), dtype=np.uint64)
-        np.greater_equal(raw.view("<u2")[:count], threshold, out=out[start : start + count])
-
-    starts = range(0, n, share)
-    if n < MIN_SHARED or len(starts) == 1:
-        for start in starts:
-            fill(start)
-    else:
-        list(_pool(threads).map(fill, starts))
+        raw = np.random.Generator(philox).integers(0, 2**64, -(-count // 4), dtype=np.uint64)
+        keep = raw.view("<u2")[:count] >= threshold
+        np.multiply(keep.view(np.uint8), kept, out=out[start : start + count])
     return out
 
 
 def realised(rate: float) -> float:
-    """Return the probability that `keep` really uses for `rate`."""
+    """Return the probability that `mask` really uses for `rate`."""
     return round(rate * 65536) / 65536

@@ -77,8 +77,10 @@ class Trainer:
         for micro in range(run.accumulation):
             position = self.step * run.accumulation + micro
             batch = self._to_device(self.tokens.train_batch(self.seed, position, run.batch_size))
-            masks = Masks(self.seed, run.dropout, position, self.device, self.threads)
-            loss = self.model.loss(*batch, masks if run.dropout else None) / run.accumulation
+            masks = None
+            if run.dropout:
+                masks = Masks(run, self.seed, position, self.device, self.threads)
+            loss = self.model.loss(*batch, masks) / run.accumulation
             loss.backward()
             total += loss.detach()
         norm = total_norm([p.grad for p in self.optimiser.parameters.values()])

@@ -14,7 +14,8 @@ import torch
 from resablate import ops, params
 from resablate.bench.plain import PlainGPT
 from resablate.dropout import Masks
-from resablate.model import DTYPES, GPT
+from resablate.model import GPT
+from resablate.ops import DTYPES
 from resablate.optimiser import AdamW
 from resablate.params import Run
 from resablate.train import total_norm
@@ -57,7 +58,7 @@ def _ours(run: Run, model: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> 
     def step() -> None:
         optimiser.zero_grad()
         n = next(counter)
-        masks = Masks(1, run.dropout, n, CPU, run.threads)
+        masks = Masks(run, 1, n, CPU, run.threads)
         model.loss(tokens, targets, masks).backward()
         norm = total_norm([p.grad for p in optimiser.parameters.values()])
         optimiser.step(n, run.lr, (norm / run.grad_clip).clamp_(min=1.0))
