@@ -193,7 +193,7 @@ def test_attention_kernels_agree_under_dropout_with_a_float64_reference(T):
     upstream = torch.randn(3, T, 16, generator=generator)
     run = toy_run(batch_size=3, block_size=T, dropout=0.3)
     masks = Masks(run, 1, 4, CPU)
-    masks.hidden(torch.zeros(3, T, 16))  # the embedding's comes first
+    masks.hidden()  # the embedding's comes first
     keeps = masks.attention()
     whole = torch.zeros(6, T, T)
     for (first, end), keep in zip(ops.query_blocks(T), keeps, strict=True):
@@ -219,7 +219,7 @@ def test_attention_kernels_agree_under_dropout_with_a_float64_reference(T):
 
 def test_dropout_scales_what_it_keeps():
     run = toy_run(batch_size=8, block_size=8, dropout=0.25)
-    out = Masks(run, 1, 0, CPU).hidden(torch.ones(8, 8, 16))
+    out = Masks(run, 1, 0, CPU).hidden()
     kept = out[out != 0]
     assert torch.all(kept == 1 / (1 - 0.25))
     assert 713 < kept.numel() < 823  # 1024 x .75 and 4 standard deviations

@@ -67,9 +67,10 @@ class Masks:
         words = rng.mask(self.seed, site.n, self.run.dropout, at, bits)
         return torch.from_numpy(words).view(site.dtype)
 
-    def hidden(self, x: Tensor) -> Tensor:
-        """Return x under dropout: each element 0 or divided by the probability of being kept."""
-        return x * next(self._masks).view(x.shape)
+    def hidden(self) -> Tensor:
+        """Return a float32 mask (B, T, C) of hidden states: 0, or 1 / (probability of keeping)."""
+        run = self.run
+        return next(self._masks).view(run.batch_size, run.block_size, run.n_embd)
 
     def attention(self) -> list[Tensor]:
         """Return for each block of queries a 0/1 mask (B n_head, rows, end) of its weights."""

@@ -94,20 +94,17 @@ class Block(nn.Module):
         self.attn_skip, self.ffn_skip = run.attn_skip, run.ffn_skip
 
     def forward(self, x: Tensor, masks: Masks | None) -> Tensor:
-        x = _add(self.attn_skip, x, _drop(self.attn(self.ln_1(x), masks), masks))
-        return _add(self.ffn_skip, x, _drop(self.ffn(self.ln_2(x)), masks))
+        x = _add(self.attn_skip, x, self.attn(self.ln_1(x), masks), masks)
+        return _add(self.ffn_skip, x, self.ffn(self.ln_2(x)), masks)
 
 
-def _drop(y: Tensor, masks: Masks | None) -> Tensor:
-    """Return a sublayer's output in float32, under dropout while training."""
-    return masks.hidden(y.float()) if masks else y.float()
-
-
-def _add(skip: float, x: Tensor, y: Tensor) -> Tensor:
-    """Return skip * x + y."""
+def _add(skip: float, x: Tensor, y: Tensor, masks: Masks | None) -> Tensor:
+    """Return skip * x + y in float32, with y under dropout while training."""
+    y = y.float()
     if skip == 0.0:
-        return y
-    return x + y if skip == 1.0 else skip * x + y
+        return y * masks.hidden() if masks else y
+    kept = x if skip == 1.0 else skip * x
+    return torch.addcmul(kept, y, masks.hidden()) if masks else kept + y
 
 
 class GPT(nn.Module):
@@ -148,7 +145,7 @@ class GPT(nn.Module):
         tokens: (B, T) int64, T <= block_size.
         """
         x = F.embedding(tokens, self.wte) + self.wpe[: tokens.shape[1]]
-        x = masks.hidden(x) if masks else x
+        x = x * masks.hidden() if masks else x
         hidden = [x]
         for block in self.blocks:
             x = block(x, masks)

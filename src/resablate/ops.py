@@ -111,8 +111,8 @@ class _LayerNorm(Function):
             grad, x, weight.shape, mean, rstd, weight, bias, [True, False, False]
         )
         rows = grad.view(-1, grad.shape[-1])
-        normed = torch.addcmul(-mean * rstd, x, rstd)
-        grad_weight = normed.view(rows.shape).mul_(rows).sum(0)
+        normed = (x - mean).mul_(rstd).view(rows.shape)
+        grad_weight = normed.mul_(rows).sum(0)
         grad_bias = None if bias is None else rows.sum(0)
         return grad_x, grad_weight, grad_bias, None
 
