@@ -28,11 +28,11 @@ def table(result: dict[str, Any]) -> str:
         "| Step | | tokens/s | against plain float32 | of GEMM peak | peak memory |",
         "|---|---|---:|---:|---:|---:|",
     ]
-    for scale, of in result["steps"].items():
+    for of in result["steps"]:
         for variant in steps.VARIANTS:
             v = of[variant]
             lines.append(
-                f"| {scale}, batch {of['batch_size']}, {of['threads']} threads | {variant} |"
+                f"| {of['scale']}, batch {of['batch_size']}, {of['threads']} threads | {variant} |"
                 f" {v['tokens_per_s']:,} | {v['speedup_over_plain_float32']:.2f}× |"
                 f" {v['share_of_gemm_peak']:.0%} | {v['peak_memory_mb']:,.0f} MB |"
             )
@@ -54,10 +54,10 @@ def main() -> None:
     text = README.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{README}: must hold {BEGIN} and {END} once each")
-    result: dict[str, Any] = {"machine": environment.record(steps.CPU), "steps": {}}
-    for scale in steps.SHAPES:
-        print(f"steps at {scale} ...", flush=True)
-        result["steps"][scale] = steps.measure(scale)
+    result: dict[str, Any] = {"machine": environment.record(steps.CPU), "steps": []}
+    for shape in steps.SHAPES:
+        print(f"steps at {shape.scale}, batch {shape.batch_size} ...", flush=True)
+        result["steps"].append(steps.measure(shape))
     for name in ("prepare", "dag", "sweep"):
         print(f"{name} ...", flush=True)
         result[name] = getattr(pipeline, name)()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,27 +21,43 @@ from resablate.params import Run
 from resablate.train import total_norm
 
 VOCAB = 65
-SHAPES = {"tiny": (16, 1), "gpt10m": (16, 0)}  # scale: batch size, threads (0: all cores)
 VARIANTS = ("plain float32", "plain bfloat16", "ours float32", "ours bfloat16")
-ROUNDS = {"tiny": 25, "gpt10m": 7}
+
+
+class Shape(NamedTuple):
+    """What is timed: a scale's model at a batch size, on so many threads (0: all cores)."""
+
+    scale: str
+    batch_size: int
+    threads: int
+    rounds: int
+
+
+SHAPES = (Shape("tiny", 16, 1, 25), Shape("gpt10m", 8, 0, 7), Shape("gpt10m", 32, 0, 4))
+WARM_UP = 2  # rounds that are not counted
 CPU = torch.device("cpu")
 
 
-def bench_run(scale: str, dtype: str) -> Run:
+def bench_run(shape: Shape, dtype: str) -> Run:
     """Return the Full configuration of a scale with an untied head, as nanoGPT trains it."""
-    run = params.load().resolve(scale, "residualgpt", "full")
-    batch, threads = SHAPES[scale]
-    changes = {"dtype": dtype, "batch_size": batch, "tie_weights": False, "device": "cpu"}
-    return run.model_copy(update=changes | {"threads": threads or torch.get_num_threads()})
+    run = params.load().resolve(shape.scale, "residualgpt", "full")
+    changes = {
+        "dtype": dtype,
+        "batch_size": shape.batch_size,
+        "tie_weights": False,
+        "device": "cpu",
+        "threads": shape.threads or torch.get_num_threads(),
+    }
+    return run.model_copy(update=changes)
 
 
-def make_step(scale: str, variant: str) -> Callable[[], None]:
+def make_step(shape: Shape, variant: str) -> Callable[[], None]:
     """Return a function that takes one whole step: forward, backward, clipping, AdamW."""
     kind, dtype = variant.split()
-    run = bench_run(scale, dtype)
+    run = bench_run(shape, dtype)
     generator = torch.Generator().manual_seed(1)
-    shape = (2, run.batch_size, run.block_size)
-    tokens, targets = torch.randint(0, VOCAB, shape, generator=generator)
+    size = (2, run.batch_size, run.block_size)
+    tokens, targets = torch.randint(0, VOCAB, size, generator=generator)
     start = GPT(run, VOCAB)
     start.init(1)
     return (
@@ -114,52 +130,52 @@ def seconds_of(function: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def measure(scale: str) -> dict[str, Any]:
-    """Return for each variant of a step: median and spread of its time, and what follows."""
-    threads = SHAPES[scale][1]
+def measure(shape: Shape) -> dict[str, Any]:
+    """Return for each variant of a step: median and quartiles of its time, and what follows."""
     before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    steps = {variant: make_step(scale, variant) for variant in VARIANTS}
+    torch.set_num_threads(shape.threads or before)
+    steps = {variant: make_step(shape, variant) for variant in VARIANTS}
     times: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
-    for _ in range(ROUNDS[scale] + 2):
+    for _ in range(shape.rounds + WARM_UP):
         for variant, step in steps.items():
             times[variant].append(seconds_of(step))
     peaks = {dtype: gemm_peak(dtype) for dtype in DTYPES}
-    run = bench_run(scale, "float32")
-    plain = statistics.median(times["plain float32"][2:])
     result: dict[str, Any] = {
-        "batch_size": run.batch_size,
+        "scale": shape.scale,
+        "batch_size": shape.batch_size,
         "threads": torch.get_num_threads(),
         "gemm_peak_gflops": {dtype: round(peak / 1e9, 1) for dtype, peak in peaks.items()},
     }
     torch.set_num_threads(before)
+    run = bench_run(shape, "float32")
+    plain = statistics.median(times["plain float32"][WARM_UP:])
     for variant, seconds in times.items():
-        quartiles = statistics.quantiles(seconds[2:], n=4)
-        median, dtype = quartiles[1], variant.split()[1]
+        low, median, high = statistics.quantiles(seconds[WARM_UP:], n=4, method="inclusive")
+        peak = peaks[variant.split()[1]]
         result[variant] = {
             "step_ms": round(median * 1e3, 2),
-            "quartiles_ms": [round(q * 1e3, 2) for q in (quartiles[0], quartiles[2])],
+            "quartiles_ms": [round(low * 1e3, 2), round(high * 1e3, 2)],
             "tokens_per_s": round(run.tokens_per_step / median),
             "speedup_over_plain_float32": round(plain / median, 3),
-            "share_of_gemm_peak": round(step_flops(run) / median / peaks[dtype], 3),
-            "peak_memory_mb": peak_memory(scale, variant),
+            "share_of_gemm_peak": round(step_flops(run) / median / peak, 3),
+            "peak_memory_mb": round(peak_memory(shape, variant), 1),
         }
     return result
 
 
-def peak_memory(scale: str, variant: str) -> float:
+def peak_memory(shape: Shape, variant: str) -> float:
     """Return the peak resident memory, MB, of a process of its own that takes three steps."""
-    command = [sys.executable, "-m", "resablate.bench.steps", scale, variant]
+    command = [sys.executable, "-m", "resablate.bench.steps", str(SHAPES.index(shape)), variant]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def main(scale: str, variant: str) -> None:
+def main(index: int, variant: str) -> None:
     """Take three steps; print this process's peak resident memory, MB."""
-    step = make_step(scale, variant)
+    step = make_step(SHAPES[index], variant)
     for _ in range(3):
         step()
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(int(sys.argv[1]), sys.argv[2])
