@@ -8,6 +8,7 @@ import pytest
 
 from resablate import params
 from resablate.errors import UserError
+from resablate.stages import check
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
@@ -112,3 +113,16 @@ def test_the_check_stage_says_it_on_stderr_and_exits_1(tmp_path):
     assert done.stderr.startswith("error: params.yaml: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_the_check_stage_refuses_runs_of_a_removed_seed_before_anything_is_deleted(root):
+    (root / "params.yaml").write_text(TEXT, encoding="utf-8")
+    left = root / "metrics/runs/main/tiny/residualgpt-full/7.json"
+    left.parent.mkdir(parents=True)
+    left.write_text("{}")
+    with pytest.raises(UserError, match=r"rm metrics/runs/main/tiny/residualgpt-full/7\.json"):
+        check.main()
+    assert left.exists()
+    left.unlink()
+    check.main()
+    assert (root / "data/params.schema.json").exists()

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,11 +122,24 @@ def read_floor(dataset: str) -> dict[str, Any]:
     return {key: document[key] for key in ("floor", "ngram_ladder")}
 
 
-def check_files(pipeline: str, keys: Sequence[RunKey]) -> None:
-    """Refuse a run that is missing on disk, and a file of a run that is not in the grid."""
-    wanted: dict[Path, RunKey] = {}
+def planned(
+    scales: Sequence[str], impls: Sequence[str], configs: Sequence[str], seeds: Sequence[int]
+) -> list[RunKey]:
+    """Return the cells that a grid's axes declare, the last axis fastest."""
+    return [RunKey(*cell) for cell in product(scales, impls, configs, seeds)]
+
+
+def _files(pipeline: str, keys: Sequence[RunKey]) -> dict[Path, RunKey]:
+    """Return the files that an aggregate reads, and whose they are."""
+    files: dict[Path, RunKey] = {}
     for key in keys:
-        wanted |= {key.paths(pipeline).metrics: key, key.paths(pipeline).curve: key}
+        files |= {key.paths(pipeline).metrics: key, key.paths(pipeline).curve: key}
+    return files
+
+
+def refuse_missing(pipeline: str, keys: Sequence[RunKey]) -> None:
+    """Refuse to go on while a run of the grid has no files."""
+    wanted = _files(pipeline, keys)
     missing = [path for path in wanted if not path.is_file()]
     if missing:
         stages = " ".join(dict.fromkeys(wanted[path].stage for path in missing))
@@ -133,14 +147,19 @@ def check_files(pipeline: str, keys: Sequence[RunKey]) -> None:
             f"{len(missing)} files of params.yaml's grid are missing:"
             f" {', '.join(map(str, missing))}; make them with: dvc repro {stages}"
         )
+
+
+def refuse_extra(pipeline: str, keys: Sequence[RunKey]) -> None:
+    """Refuse files of runs that are not in the grid: a removed seed must not be averaged."""
+    wanted = _files(pipeline, keys)
     folders = (paths.runs(pipeline), paths.curves(pipeline))
     found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
     # Hidden files are DVC's .gitignore and unfinished writes.
     extra = [str(path) for path in found if path not in wanted and not path.name.startswith(".")]
     if extra:
         raise UserError(
-            f"{len(extra)} files belong to no run of params.yaml's grid; remove them with:"
-            f" rm {' '.join(extra)}"
+            f"{len(extra)} files belong to no run of params.yaml's grid; put the grid back, or"
+            f" remove them with: rm {' '.join(extra)}"
         )
 
 

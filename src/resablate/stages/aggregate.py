@@ -4,8 +4,6 @@ Fails, and writes nothing, when a run of the grid is missing or a run that is no
 on disk: a removed seed must not be averaged, a missing one not be skipped.
 """
 
-from itertools import product
-
 from resablate import cells, params, paths, results, tables
 from resablate.arms import Arms, write_summary
 from resablate.errors import run_command
@@ -17,10 +15,9 @@ def main() -> None:
     """Write metrics/runs.csv, metrics/summary.json and metrics/tables/."""
     declared = params.load()
     grid = declared.grid
-    keys = [
-        results.RunKey(*cell) for cell in product(grid.scale, grid.impl, grid.config, grid.seed)
-    ]
-    results.check_files(PIPELINE, keys)
+    keys = results.planned(grid.scale, grid.impl, grid.config, grid.seed)
+    results.refuse_missing(PIPELINE, keys)
+    results.refuse_extra(PIPELINE, keys)
     floors = {scale: results.read_floor(declared.scales[scale].dataset) for scale in grid.scale}
     runs = [results.read(PIPELINE, key, floors[key.scale]["floor"]) for key in keys]
     arms = Arms(runs)
