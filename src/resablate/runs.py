@@ -91,8 +91,9 @@ def _diagnostics(row: dict[str, Any] | None, last: int) -> dict[str, float | Non
 
 
 def write_outs(outs: paths.RunPaths, trainer: Trainer, document: dict[str, Any]) -> None:
-    """Write curve, weights and document, each whole or not at all."""
+    """Write curve, weights, trail and document, each whole or not at all."""
     write_text(outs.curve, _csv(trainer.curve))
+    write_text(outs.trail, trainer.trail.text(trainer.step, document["status"]))
     checkpoint.write_weights(outs.model, trainer.model, trainer.tokens.sha256["vocab.json"])
     write_text(outs.metrics, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
