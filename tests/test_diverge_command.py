@@ -27,9 +27,8 @@ def command(capsys, *arguments):
 
 
 @pytest.fixture
-def two_runs(root, monkeypatch):
+def two_runs(root):
     """Two runs of the main grid that differ in their learning rate."""
-    monkeypatch.setattr(runs.environment, "die_with_parent", lambda: None)
     tokens = toy_tokens(root / "tokens")
     for seed, lr in ((1, 1e-3), (2, 2e-3)):
         outs = paths.run("main", "tiny", "residualgpt-full", seed)

@@ -255,7 +255,6 @@ def test_the_key_of_a_state_changes_with_all_that_decides_the_run():
 def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
     tokens = toy_tokens(tmp_path / "tokens")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runs.environment, "die_with_parent", lambda: None)
     monkeypatch.setattr("resablate.train.SAVE_SECONDS", 0.0)
     outs = paths.run("main", "tiny", "residualgpt-full", 3)
     runs.execute("toy", toy_run(), 3, tokens, outs)
