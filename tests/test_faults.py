@@ -81,9 +81,7 @@ def assert_finishes_as(straight, server, root):
     assert status == 0, printed(root)
     assert outs(root) == outs(straight)
     assert list((root / ".resume").iterdir()) == []
-    assert [
-        p for folder in ("data", "plots", "metrics/trails") for p in root.glob(f"{folder}/**/.*")
-    ] == []
+    assert [path for out in paths.trial() for path in (root / out).parent.glob(".*")] == []
 
 
 def states(root):
@@ -96,14 +94,16 @@ def states(root):
 def test_kills_at_random_moments_leave_the_run_that_was_never_killed(server, straight, tmp_path):
     chosen = random.Random(4)
     _, seconds = server.run(tmp_path / "timed")
-    resumed = 0
-    for number in range(10):
+    killed = resumed = 0
+    for number in range(20):
         root = tmp_path / str(number)
-        for _ in range(2):
-            server.run(root, kill_after=chosen.uniform(0.05, 0.9) * seconds)
+        status, _ = server.run(root, kill_after=chosen.uniform(0.05, 0.8) * seconds)
+        killed += status == SIGKILL
         assert_finishes_as(straight, server, root)
         resumed += "resumed at step" in printed(root)
-    assert resumed > 3
+    # All but those that ended before the kill came, or were killed before they saved.
+    assert killed > 10
+    assert resumed > 5
 
 
 def test_kills_while_saving_evaluating_and_writing_leave_the_same(server, straight, tmp_path):
@@ -203,9 +203,8 @@ def test_a_damaged_state_is_named_set_aside_and_the_run_begins_anew(
     state.write_bytes({"cut": content[:-100], "changed": content, "empty": b""}[damage])
     status, _ = server.run(tmp_path)
     assert status == 0
-    assert printed(tmp_path).startswith(
-        f"warning: {state.name} is damaged; set aside as {tmp_path}"
-    )
+    aside = state.with_suffix(".damaged")
+    assert printed(tmp_path).startswith(f"warning: {state.name} is damaged; set aside as {aside}")
     assert "resumed" not in printed(tmp_path)
     assert outs(tmp_path) == outs(straight)
     assert [path.suffix for path in (tmp_path / ".resume").iterdir()] == [".damaged"]
@@ -237,6 +236,11 @@ def wait_for(condition, seconds=30):
         time.sleep(0.05)
 
 
+def ended(process):
+    """Tell whether a process has ended, be it that nobody has asked for its status yet."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
 @pytest.mark.parametrize(
     ("cmd", "shell", "delay"),
     [
@@ -253,7 +257,7 @@ def test_a_killed_dvc_leaves_no_training(repository, tmp_path, cmd, shell, delay
     training = psutil.Process(int(started.read_text()))
     dvc.kill()
     dvc.wait()
-    wait_for(lambda: not training.is_running(), seconds=10)
+    wait_for(lambda: ended(training), seconds=10)
     assert file.exists() == (delay == 0)
 
 
