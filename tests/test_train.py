@@ -132,6 +132,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path, monkeypatch, 
     run_to_end(second, tmp_path / "unused")
     assert_same(weights(straight), weights(second))
     assert straight.curve == second.curve
+    assert straight.trail.lines == second.trail.lines
     assert_same(checkpoint.collect(straight.optimiser), checkpoint.collect(second.optimiser))
 
 
@@ -148,6 +149,7 @@ def test_training_does_not_depend_on_the_thread_count(tmp_path, dtype, impl):
     for other in results[1:]:
         assert_same(weights(results[0]), weights(other))
         assert results[0].curve == other.curve
+        assert results[0].trail.lines == other.trail.lines
 
 
 def test_evaluation_does_not_disturb_training(tmp_path):
@@ -182,8 +184,8 @@ def test_a_diverged_run_is_recorded_and_the_step_named(tmp_path):
     trainer = toy_trainer(tmp_path)
     trainer.step, original = 0, trainer.gradient
 
-    def poisoned():
-        loss, norm = original()
+    def poisoned(*note):
+        loss, norm = original(*note)
         return (loss * math.nan if trainer.step == 7 else loss), norm
 
     trainer.gradient = poisoned
@@ -198,10 +200,14 @@ def test_a_diverged_run_is_recorded_and_the_step_named(tmp_path):
 
 def test_an_infinite_gradient_norm_does_not_pass(tmp_path):
     trainer = toy_trainer(tmp_path)
-    trainer.pending.append(torch.tensor([1.0, math.inf]))
-    trainer.step = 1
-    with pytest.raises(DivergedError):
+    trainer.pending += [torch.tensor([1.0, 2.0]), torch.tensor([1.0, math.inf])]
+    trainer.step = 2
+    trainer.drain()  # not the clock, the next row of the curve ends the run
+    trainer.pending += [torch.tensor([1.0, 2.0])] * 3
+    trainer.step = 5
+    with pytest.raises(DivergedError) as caught:
         trainer.drain()
+    assert caught.value.step == 1
 
 
 # -- state and outs --------------------------------------------------------------------------------
@@ -249,7 +255,6 @@ def test_the_key_of_a_state_changes_with_all_that_decides_the_run():
 def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
     tokens = toy_tokens(tmp_path / "tokens")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runs.environment, "die_with_parent", lambda: None)
     monkeypatch.setattr("resablate.train.SAVE_SECONDS", 0.0)
     outs = paths.run("main", "tiny", "residualgpt-full", 3)
     runs.execute("toy", toy_run(), 3, tokens, outs)

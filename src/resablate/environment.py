@@ -4,13 +4,10 @@ The record is written beside the run and is no out of it: it would change dvc.lo
 machine. It names no host and no user.
 """
 
-import ctypes
 import hashlib
 import json
 import os
 import platform
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,6 @@ from resablate import ops, paths
 from resablate.errors import UserError
 from resablate.files import write_text
 from resablate.params import Run
-
-PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def configure(run: Run) -> torch.device:
@@ -39,12 +34,6 @@ def configure(run: Run) -> torch.device:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic
     return torch.device("cuda")
-
-
-def die_with_parent() -> None:
-    """End this process when the one that started it ends: killing dvc must not orphan a run."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def record(device: torch.device) -> dict[str, Any]:

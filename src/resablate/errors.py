@@ -8,9 +8,10 @@ class UserError(Exception):
     """What is wrong (which key or file, what it holds), what is allowed, and what to do."""
 
 
-def run_command(main: Callable[..., None], *args: object) -> None:
-    """Run a command's `main`; a UserError becomes one line on stderr and exit status 1."""
+def run_command(main: Callable[..., None], *args: object, status: int = 1) -> None:
+    """Run a command's `main`; a UserError becomes one line on stderr and the exit status."""
     try:
         main(*args)
     except UserError as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(status)

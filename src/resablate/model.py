@@ -6,6 +6,7 @@ configurations. A skip of 1 keeps the connection, 0 removes it.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -154,7 +155,19 @@ class GPT(nn.Module):
         logits = ops.linear(self.ln_f(x), weight, None, DTYPES[self.run.dtype])
         return Output(logits.float(), hidden)
 
-    def loss(self, tokens: Tensor, targets: Tensor, masks: Masks | None = None) -> Tensor:
-        """Return the mean cross-entropy, nats per token, of targets (B, T)."""
-        logits = self(tokens, masks).logits
+    def loss(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        masks: Masks | None = None,
+        show: Callable[[Mapping[str, Tensor]], None] | None = None,
+    ) -> Tensor:
+        """Return the mean cross-entropy, nats per token, of targets (B, T).
+
+        show: is called with the hidden states by name, before they can be freed.
+        """
+        logits, (embedding, *blocks) = self(tokens, masks)
+        if show:
+            show({"embedding": embedding} | {f"blocks.{i}": x for i, x in enumerate(blocks)})
+        del embedding, blocks
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())

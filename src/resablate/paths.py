@@ -31,6 +31,7 @@ class RunPaths(NamedTuple):
     metrics: Path
     curve: Path
     model: Path
+    trail: Path
 
 
 def run(pipeline: str, scale: str, arm: str, seed: int) -> RunPaths:
@@ -40,6 +41,7 @@ def run(pipeline: str, scale: str, arm: str, seed: int) -> RunPaths:
         Path(f"metrics/runs/{cell}.json"),
         Path(f"plots/curves/{cell}.csv"),
         Path(f"data/models/{cell}.safetensors"),
+        Path(f"metrics/trails/{cell}.csv"),
     )
 
 
@@ -49,6 +51,7 @@ def trial() -> RunPaths:
         Path("metrics/trial.json"),
         Path("plots/curves/trial.csv"),
         Path("data/models/trial.safetensors"),
+        Path("metrics/trails/trial.csv"),
     )
 
 

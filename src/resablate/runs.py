@@ -7,9 +7,9 @@ import math
 import time
 from typing import Any
 
-from resablate import checkpoint, environment, paths
+from resablate import checkpoint, environment, parent, paths
 from resablate.data import Tokens
-from resablate.files import write_text
+from resablate.files import remove_leftovers, write_text
 from resablate.params import Run
 from resablate.progress import Progress
 from resablate.train import DivergedError, Trainer
@@ -26,12 +26,14 @@ LAST_ROW = {  # diagnostics of the run's document, from the last row of its curv
 
 def execute(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths) -> None:
     """Train `run` and write its outs; a run that was killed goes on where it was saved."""
-    environment.die_with_parent()
+    parent.end_with_dvc()
     began = time.monotonic()
     device = environment.configure(run)
     trainer = Trainer(run, seed, tokens, device)
     key = checkpoint.run_key(run, seed, tokens.sha256, device)
     state = checkpoint.state_path(key)
+    for path in (*outs, state):
+        remove_leftovers(path)
     if saved := checkpoint.read_state(state):
         trainer.resume(saved)
         print(f"{name}: resumed at step {trainer.step} of {run.steps}", flush=True)
@@ -91,8 +93,9 @@ def _diagnostics(row: dict[str, Any] | None, last: int) -> dict[str, float | Non
 
 
 def write_outs(outs: paths.RunPaths, trainer: Trainer, document: dict[str, Any]) -> None:
-    """Write curve, weights and document, each whole or not at all."""
+    """Write curve, weights, trail and document, each whole or not at all."""
     write_text(outs.curve, _csv(trainer.curve))
+    write_text(outs.trail, trainer.trail.text(trainer.step, document["status"]))
     checkpoint.write_weights(outs.model, trainer.model, trainer.tokens.sha256["vocab.json"])
     write_text(outs.metrics, json.dumps(document, indent=1, allow_nan=False) + "\n")
 

@@ -7,6 +7,8 @@ away, so that every row means the same.
 
 import math
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ from resablate.model import GPT
 from resablate.optimiser import AdamW
 from resablate.params import Run
 from resablate.progress import Progress
+from resablate.trail import Trail
 
 SAVE_SECONDS = 15.0  # between saves of the resumable state
+Note = Callable[[str, Mapping[str, Tensor]], None]
 
 
 class DivergedError(Exception):
@@ -51,6 +55,10 @@ def total_norm(gradients: list[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
+def _ignore(phase: str, tensors: Mapping[str, Tensor]) -> None:
+    """Note nothing."""
+
+
 class Trainer:
     """The state of one run, and its loop."""
 
@@ -64,25 +72,35 @@ class Trainer:
         self.fixed = self._draw(run.eval_seed, 0)  # also where the hidden states are measured
         self.step = 0
         self.curve: list[dict[str, Any]] = []
+        self.trail = Trail()
         self.losses: list[float] = []  # of the updates since the last row
         self.norms: list[float] = []  # gradient norms before clipping, likewise
         self.pending: list[Tensor] = []  # (loss, norm) pairs still on the device
 
     # -- one update ---------------------------------------------------------------------------
 
-    def gradient(self) -> tuple[Tensor, Tensor]:
-        """Put the gradient of the next batch into .grad; return its loss and global L2 norm."""
+    def gradient(self, note: Note | None = None) -> tuple[Tensor, Tensor]:
+        """Put the gradient of the next batch into .grad; return its loss and global L2 norm.
+
+        note: is shown each phase's tensors by name, as the trail names them.
+        """
         run, total = self.run, torch.zeros((), device=self.device)
+        note = note or _ignore
+        note("weights", self.optimiser.parameters)
         self.optimiser.zero_grad()
         for micro in range(run.accumulation):
             position = self.step * run.accumulation + micro
             batch = self._to_device(self.tokens.train_batch(self.seed, position, run.batch_size))
+            note("data", {f"{name}.{micro}": part for name, part in batch._asdict().items()})
             masks = None
             if run.dropout:
                 masks = Masks(run, self.seed, position, self.device, self.threads)
-            loss = self.model.loss(*batch, masks) / run.accumulation
+            show = partial(note, "forward") if micro == run.accumulation - 1 else None
+            loss = self.model.loss(*batch, masks, show) / run.accumulation
             loss.backward()
             total += loss.detach()
+        note("forward", {"loss": total})
+        note("backward", {name: p.grad for name, p in self.optimiser.parameters.items()})
         norm = total_norm([p.grad for p in self.optimiser.parameters.values()])
         return total, norm
 
@@ -94,17 +112,19 @@ class Trainer:
         self.step += 1
 
     def drain(self) -> None:
-        """Take the losses and norms off the device; DivergedError if one is not finite."""
-        if not self.pending:
-            return
-        first = self.step - len(self.pending)
-        pairs = torch.stack(self.pending).tolist()
-        self.pending.clear()
-        for offset, (loss, norm) in enumerate(pairs):
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise DivergedError(first + offset)
-            self.losses.append(loss)
-            self.norms.append(norm)
+        """Take the losses and norms off the device; DivergedError at a row if one is not finite.
+
+        At a row only: earlier, the clock would decide after which update the run ends.
+        """
+        if self.pending:
+            losses, norms = zip(*torch.stack(self.pending).tolist(), strict=True)
+            self.losses += losses
+            self.norms += norms
+            self.pending.clear()
+        if self.is_row():
+            for n, pair in enumerate(zip(self.losses, self.norms, strict=True)):
+                if not all(map(math.isfinite, pair)):
+                    raise DivergedError(self.step - len(self.losses) + n)
 
     # -- evaluation ---------------------------------------------------------------------------
 
@@ -155,7 +175,7 @@ class Trainer:
         saved = time.monotonic()
         while True:
             row = self.evaluate() if self.is_row() else None
-            loss, norm = self.gradient()
+            loss, norm = self.gradient(partial(self.trail.add, self.step) if row else None)
             if row:
                 self.add(row | diagnostics.gradient_norms(self.model))
             if self.step == self.run.steps:
@@ -182,12 +202,15 @@ class Trainer:
     def state(self) -> checkpoint.State:
         """Return all that the rest of the run depends on; its streams need no state."""
         document = {
-            "step": self.step, "curve": self.curve, "losses": self.losses, "norms": self.norms
+            "step": self.step, "curve": self.curve, "losses": self.losses, "norms": self.norms,
+            "trail": self.trail.lines,
         }  # fmt: skip
         return checkpoint.State(checkpoint.collect(self.optimiser), document)
 
     def resume(self, state: checkpoint.State) -> None:
         """Go on from a state as if the run had never stopped."""
         checkpoint.restore(state.tensors, self.optimiser)
-        for name, value in state.document.items():
+        document = dict(state.document)
+        self.trail.lines = document.pop("trail")
+        for name, value in document.items():
             setattr(self, name, value)

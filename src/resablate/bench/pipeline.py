@@ -14,8 +14,9 @@ from typing import Any
 
 import psutil
 
-from resablate import bpe, corpora
+from resablate import bpe, corpora, pipeline
 from resablate.bench.steps import seconds_of
+from resablate.errors import UserError
 from resablate.rng import Purpose, integers
 from resablate.stages.prepare_shakespeare import encode
 
@@ -86,6 +87,8 @@ def streaming_memory() -> dict[str, float]:
 def dag() -> dict[str, float]:
     """Return what DVC adds: seconds of a no-op repro here, and per executed stage."""
     dvc = [sys.executable, "-m", "dvc"]
+    if pipeline.plan(Path("dvc.yaml")).stale:
+        raise UserError("dvc.yaml: some stages are stale; run make repro before make bench")
     noop = min(seconds_of(lambda: _quiet([*dvc, "repro", "dvc.yaml"], ".")) for _ in range(ROUNDS))
     with tempfile.TemporaryDirectory() as folder:
         _quiet([*dvc, "init", "--no-scm"], folder)

@@ -1,0 +1,35 @@
+"""The researcher's commands: python -m resablate COMMAND --help"""
+
+import argparse
+import importlib
+import sys
+
+from resablate.errors import run_command
+
+COMMANDS = {  # each a module of the package, with `configure` and `main`
+    "diverge": "name the first difference between two runs",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Run a command, whose module is imported only now; exit with its status."""
+    listed = "\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())
+    style = argparse.RawDescriptionHelpFormatter
+    outer = argparse.ArgumentParser(
+        prog="python -m resablate", description=f"commands:\n{listed}", formatter_class=style
+    )
+    outer.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    outer.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+    chosen = outer.parse_args(arguments)
+    module = importlib.import_module(f"resablate.{chosen.command}")
+    inner = argparse.ArgumentParser(
+        prog=f"python -m resablate {chosen.command}",
+        description=module.__doc__,
+        formatter_class=style,
+    )
+    module.configure(inner)
+    sys.exit(module.main(inner.parse_args(chosen.arguments)))
+
+
+if __name__ == "__main__":
+    run_command(main, sys.argv[1:], status=2)
