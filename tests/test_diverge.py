@@ -121,7 +121,7 @@ def test_the_trail_describes_the_training_step(tmp_path):
     assert lines[4][1]["loss"].item() == loss.item()
     batch = trainer.tokens.train_batch(3, 1, 4)
     assert torch.equal(lines[2][1]["targets.1"], batch.targets)
-    masks = Masks(3, trainer.run.dropout, 1, trainer.device)
+    masks = Masks(trainer.run, 3, 1, trainer.device)
     hidden = trainer.model(batch.tokens, masks).hidden
     assert all(map(torch.equal, lines[3][1].values(), hidden))
 
@@ -190,15 +190,16 @@ def test_one_token_of_a_batch_is_named(tmp_path, straight):
 @pytest.mark.parametrize(("site", "tensor"), [(0, "embedding"), (3, "blocks.0"), (6, "blocks.1")])
 def test_one_element_of_a_dropout_mask_is_named(tmp_path, straight, monkeypatch, site, tensor):
     """Sites: the embedding; in each block attention's weights and both sublayers' outputs."""
-    keep = Masks._keep
+    draw = Masks._draw
 
-    def changed(masks, n):
-        at, kept = masks.site, keep(masks, n)
-        if (at, masks.position) == (site, 4):
-            kept[3 * 8 * 16 + 2 * 16 + 7] ^= True
-        return kept
+    def changed(masks, index, of):
+        mask = draw(masks, index, of)
+        if (index, masks.position) == (site, 4):
+            element = mask[3 * 8 * 16 + 2 * 16 + 7]
+            element.fill_(0.0 if element else of.kept)
+        return mask
 
-    monkeypatch.setattr(Masks, "_keep", changed)
+    monkeypatch.setattr(Masks, "_draw", changed)
     first = first_difference(straight, Planter(tmp_path).lines())
     assert (first.step, first.phase, first.tensor) == (4, "forward", tensor)
     assert first.element == [3, 2, 7]
