@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from resablate import ops, paths
+from resablate import numerics, ops, paths
 from resablate.errors import UserError
 from resablate.files import write_text
 from resablate.params import Run
@@ -27,6 +27,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 def configure(run: Run) -> torch.device:
     """Set threads and determinism for this process; return the device to compute on."""
+    numerics.check_pinned(run, torch.backends.cpu.get_cpu_capability())
     if run.threads:
         torch.set_num_threads(run.threads)
     if run.device == "cpu" or (run.device == "auto" and not torch.cuda.is_available()):
@@ -58,6 +59,7 @@ def record(device: torch.device) -> dict[str, Any]:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "pins": {name: os.environ.get(name) for name in numerics.PINS},
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "numpy": np.__version__,
