@@ -28,6 +28,8 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 def configure(run: Run) -> torch.device:
     """Set threads and determinism for this process; return the device to compute on."""
     numerics.check_pinned(run, torch.backends.cpu.get_cpu_capability())
+    # Rules GELU only: `ops` calls oneDNN's products by name.
+    torch.backends.mkldnn.enabled = run.numerics == "native"
     if run.threads:
         torch.set_num_threads(run.threads)
     if run.device == "cpu" or (run.device == "auto" and not torch.cuda.is_available()):

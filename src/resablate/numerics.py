@@ -1,13 +1,16 @@
 """Portable numerics: a CPU run with the same bits on every x86-64 processor that has AVX2.
 
-Three libraries under PyTorch choose their code by the processor, once, when they start. `pin` has
-each take one path through its own variable:
+Three libraries under PyTorch choose their code by the processor, once, when they start:
 
-| library | what it does in a step                         | left alone, it chooses by           |
-|---------|------------------------------------------------|-------------------------------------|
-| ATen    | softmax, LayerNorm, cross-entropy, sums, AdamW | instruction set                     |
-| oneDNN  | linear layers, GELU                            | instruction set                     |
-| MKL     | attention's products, those in float64         | instruction set, vendor, cache size |
+| library | in a step                                      | chooses by     | portable            |
+|---------|------------------------------------------------|----------------|---------------------|
+| ATen    | softmax, LayerNorm, cross-entropy, sums, AdamW | ISA            | AVX2                |
+| oneDNN  | linear layers                                  | ISA            | long sums in parts  |
+|         | GELU                                           | ISA            | ATen's GELU instead |
+| MKL     | attention's products, those in float64         | ISA and vendor | SSE2, for all alike |
+
+A oneDNN product adds an element's terms one after the other with AVX2 as with AVX-512. Only where
+it cuts a long sum over rows differs, and GELU's polynomial.
 
 What remains depends on no processor: numpy's Philox and normal numbers, and libm, whose code for
 AVX2 machines is one. PyTorch's square root of an array does: it is MKL's vector maths, which
@@ -21,17 +24,21 @@ from resablate.params import Run
 
 PINS = {
     "ATEN_CPU_CAPABILITY": "avx2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    # The one branch that MKL takes on all vendors' processors. It is written in SSE2, and its
-    # results depend on no cache size.
+    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",  # at most: AVX2 gives the same bits
     "MKL_CBWR": "COMPATIBLE",
 }
+ROWS = 512  # that a weight gradient sums at a time
 
 
 def pin(run: Run) -> None:
     """Fix the libraries' paths if the run is portable; call it before torch is first imported."""
     if run.numerics == "portable":
         os.environ.update(PINS)
+
+
+def is_pinned() -> bool:
+    """Tell whether this process is set up for portable runs."""
+    return all(os.environ.get(name) == value for name, value in PINS.items())
 
 
 def check_pinned(run: Run, capability: str) -> None:
@@ -41,9 +48,9 @@ def check_pinned(run: Run, capability: str) -> None:
     """
     if run.numerics == "native":
         return
-    if loose := [name for name, value in PINS.items() if os.environ.get(name) != value]:
+    if not is_pinned():
         raise UserError(
-            f"numerics: portable, but {loose[0]} is not {PINS[loose[0]]}; start the run by its"
+            "numerics: portable, but this process is not set up for it: start the run by its"
             " stage, or call numerics.pin before torch is imported"
         )
     if capability != "AVX2":
