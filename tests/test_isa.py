@@ -88,7 +88,7 @@ def emulator():
     return found
 
 
-@pytest.mark.slow  # about two minutes each
+@pytest.mark.slow  # about a minute each
 @needs_avx2
 @pytest.mark.parametrize("model", ["Haswell", "EPYC-Rome"])
 def test_portable_training_is_the_same_on_emulated_processors(tmp_path, emulator, model):
