@@ -49,6 +49,11 @@ def load(tmp_path: Path, old: str = "", new: str = "") -> params.Params:
         ),
         ("\nsteps: null", "\nsteps: 100", ["warmup_steps", "200", "less than steps"]),
         ("\nlr: null", "\nlr: 1e-5", ["scales.tiny.min_lr", "0.0001", "must not exceed lr, 1e-05"]),
+        (
+            "  dtype: float32",
+            "  dtype: bfloat16",
+            ["base.numerics", "portable", "dtype float32", "bfloat16"],
+        ),
         ("[1337, 42, 123]", "[]", ["grid.seed", "[]", "at least 1 item"]),
         ("[1337, 42, 123]", "[1, 1]", ["grid.seed", "[1, 1]", "must not hold 1 twice"]),
         ("[1337, 42, 123]", "[1, '1']", ["grid.seed", "'1'", "integer"]),

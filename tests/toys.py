@@ -21,6 +21,7 @@ def toy_run(impl: str = "residualgpt", config: str = "full", **changes: object) 
     small = {
         "n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 8, "batch_size": 4, "steps": 12,
         "warmup_steps": min(base.warmup_steps, 3), "eval_interval": 5, "n_eval_batches": 2,
+        "numerics": "native",  # portable ones need a process set up for them
     }  # fmt: skip
     return Run(**(base.model_dump() | small | changes))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from resablate import ops, paths
+from resablate import numerics, ops, paths
 from resablate.errors import UserError
 from resablate.files import write_text
 from resablate.params import Run
@@ -22,6 +22,9 @@ from resablate.params import Run
 
 def configure(run: Run) -> torch.device:
     """Set threads and determinism for this process; return the device to compute on."""
+    numerics.check_pinned(run, torch.backends.cpu.get_cpu_capability())
+    # Rules GELU only: `ops` calls oneDNN's products by name.
+    torch.backends.mkldnn.enabled = run.numerics == "native"
     if run.threads:
         torch.set_num_threads(run.threads)
     if run.device == "cpu" or (run.device == "auto" and not torch.cuda.is_available()):
@@ -43,10 +46,9 @@ def record(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
         "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": os.cpu_count(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "pins": {name: os.environ.get(name) for name in numerics.PINS},
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -21,6 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from resablate import numerics
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 QUERY_BLOCK = 64  # queries that attention handles at a time; also the layout of its dropout masks
 
@@ -48,8 +50,19 @@ def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     if grad.dtype != torch.float32:
         return (grad.t() @ x).float()  # low precision goes to oneDNN by itself
     if grad.shape[1] > x.shape[1]:  # oneDNN is faster with the wider operand on the right
-        return _product(x.t(), grad.t()).t().contiguous()
-    return _product(grad.t(), x.t())
+        return _sum_over_rows(x, grad).t().contiguous()
+    return _sum_over_rows(grad, x)
+
+
+def _sum_over_rows(a: Tensor, b: Tensor) -> Tensor:
+    """Return a.T @ b for a (M, N) and b (M, K); if numerics are pinned, in parts of M."""
+    if not numerics.is_pinned():
+        return _product(a.t(), b.t())
+    first, *others = zip(a.split(numerics.ROWS), b.split(numerics.ROWS), strict=True)
+    total = _product(first[0].t(), first[1].t())
+    for rows, columns in others:
+        total = torch.ops.mkldnn._linear_pointwise.binary(rows.t(), total, columns.t(), None, "add")
+    return total
 
 
 def _bias_gradient(grad: Tensor) -> Tensor:

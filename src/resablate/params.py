@@ -73,6 +73,10 @@ class Run(Strict):
         description="CPU threads; 0: PyTorch's default, all cores unless OMP_NUM_THREADS is set"
     )
 
+    numerics: Literal["native", "portable"] = Field(
+        description="fastest on this CPU, or the same bits on every x86-64 CPU with AVX2"
+    )
+
     eval_interval: Count = Field(description="updates between evaluations")
     n_eval_batches: Count = Field(description="validation batches per evaluation")
     eval_batches: Literal["fixed", "redrawn"] = Field(
@@ -96,6 +100,11 @@ class Run(Strict):
             )
         if self.min_lr > self.lr:
             raise ValueError(f"min_lr: {self.min_lr} must not exceed lr, {self.lr}")
+        if self.numerics == "portable" and (self.device, self.dtype) != ("cpu", "float32"):
+            raise ValueError(
+                "numerics: portable needs device cpu and dtype float32, not"
+                f" {self.device} and {self.dtype}; else set numerics to native"
+            )
         return self
 
 
@@ -126,6 +135,7 @@ OVERRIDES = (
     "tie_weights",
     "eval_batches",
     "dtype",
+    "numerics",
 )
 Layer = create_model("Layer", __base__=Strict, **_optional(tuple(Run.model_fields), required=False))
 Trial = create_model("Trial", __base__=Strict, **_optional(OVERRIDES, required=True))

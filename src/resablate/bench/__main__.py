@@ -40,6 +40,9 @@ def table(result: dict[str, Any]) -> str:
     memory = ", ".join(f"{mb:.0f} MB for {size}" for size, mb in prepare["peak_memory_mb"].items())
     lines += [
         "",
+        f"Portable numerics, the default at `tiny`: {result['portable_cost']:.2f}× the time of a"
+        " step with native ones, which the table has.",
+        "",
         f"Byte-pair tokens: {prepare['ours']['mb_per_s']:.1f} MB/s,"
         f" {prepare['ours_over_one_process']:.2f}× one process of tiktoken, all processes together"
         f" {memory}. Characters: {prepare['characters']['mb_per_s']:.0f} MB/s."
@@ -58,6 +61,7 @@ def main() -> None:
     for shape in steps.SHAPES:
         print(f"steps at {shape.scale}, batch {shape.batch_size} ...", flush=True)
         result["steps"].append(steps.measure(shape))
+    result["portable_cost"] = steps.portable_cost()
     for name in ("prepare", "dag", "sweep"):
         print(f"{name} ...", flush=True)
         result[name] = getattr(pipeline, name)()

@@ -1,7 +1,6 @@
 """What surrounds the steps: tokenising, DVC's own cost, cells side by side."""
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 import psutil
 
 from resablate import bpe, corpora, pipeline
-from resablate.bench.steps import seconds_of
+from resablate.bench import peak_memory_mb, seconds_of
 from resablate.errors import UserError
 from resablate.rng import Purpose, integers
 from resablate.stages.prepare_shakespeare import encode
@@ -139,13 +138,16 @@ def _quiet(command: list[str], folder: str | Path) -> None:
 
 
 def main(size: int) -> None:
-    """Encode a stream of `size` bytes; print the peak memory, MB, of all processes together."""
+    """Encode a stream of `size` bytes; print the peak memory, MB, of all processes together.
+
+    Of the workers, only what they do not share with this process.
+    """
     peak = 0
     for i, _ in enumerate(bpe.encode_documents(synthetic(size))):
         if i % 200 == 0:
             children = psutil.Process().children(recursive=True)
-            peak = max(peak, sum(child.memory_info().rss for child in children))
-    print((peak / 1024 + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024)
+            peak = max(peak, sum(child.memory_full_info().uss for child in children))
+    print(peak / 2**20 + peak_memory_mb())
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 """One training step: ours against the plain one, interleaved in one process."""
 
 import itertools
-import resource
+import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from resablate import ops, params
+from resablate import numerics, ops, params
+from resablate.bench import peak_memory_mb, seconds_of
 from resablate.bench.plain import PlainGPT
 from resablate.dropout import Masks
 from resablate.model import GPT
@@ -47,6 +47,7 @@ def bench_run(shape: Shape, dtype: str) -> Run:
         "tie_weights": False,
         "device": "cpu",
         "threads": shape.threads or torch.get_num_threads(),
+        "numerics": "native",
     }
     return run.model_copy(update=changes)
 
@@ -124,12 +125,6 @@ def gemm_peak(dtype: str) -> float:
     )
 
 
-def seconds_of(function: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    function()
-    return time.perf_counter() - begin
-
-
 def measure(shape: Shape) -> dict[str, Any]:
     """Return for each variant of a step: median and quartiles of its time, and what follows."""
     before = torch.get_num_threads()
@@ -174,8 +169,28 @@ def main(index: int, variant: str) -> None:
     step = make_step(SHAPES[index], variant)
     for _ in range(3):
         step()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak_memory_mb())
+
+
+def portable_cost() -> float:
+    """Return how much longer a step at `tiny` takes with portable numerics: medians, in turn."""
+    times: dict[bool, list[float]] = {True: [], False: []}
+    command = [sys.executable, "-m", "resablate.bench.steps"]
+    for portable in (True, False) * 3:
+        environment = os.environ | (numerics.PINS if portable else {})
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        times[portable].append(float(done.stdout))
+    return round(statistics.median(times[True]) / statistics.median(times[False]), 3)
+
+
+def time_step() -> None:
+    """Print the median time of a step at `tiny`, seconds, with this process's numerics."""
+    shape = SHAPES[0]
+    torch.set_num_threads(shape.threads)
+    torch.backends.mkldnn.enabled = not numerics.is_pinned()
+    step = make_step(shape, "ours float32")
+    print(statistics.median([seconds_of(step) for _ in range(shape.rounds + WARM_UP)][WARM_UP:]))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2]) if sys.argv[1:] else time_step()

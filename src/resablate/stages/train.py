@@ -5,10 +5,8 @@ python -m resablate.stages.train SCALE IMPL CONFIG SEED
 
 import sys
 
-from resablate import params, paths
-from resablate.data import Tokens
+from resablate import numerics, params, paths
 from resablate.errors import UserError, run_command
-from resablate.runs import execute
 
 
 def main(arguments: list[str]) -> None:
@@ -19,9 +17,12 @@ def main(arguments: list[str]) -> None:
         )
     scale, impl, config, seed = (*arguments[:3], int(arguments[3]))
     run = params.load().resolve(scale, impl, config)
-    tokens = Tokens(paths.tokens(scale), run.block_size)
+    numerics.pin(run)
+    from resablate import data, runs  # noqa: PLC0415 -- they import torch, which reads the pins
+
+    tokens = data.Tokens(paths.tokens(scale), run.block_size)
     arm = f"{impl}-{config}"
-    execute(f"{scale}-{arm}-{seed}", run, seed, tokens, paths.run("main", scale, arm, seed))
+    runs.execute(f"{scale}-{arm}-{seed}", run, seed, tokens, paths.run("main", scale, arm, seed))
 
 
 if __name__ == "__main__":
