@@ -28,7 +28,7 @@ lint: .venv/installed
 	ruff format --check .
 
 test: lint
-	python -m pytest -m "not slow"
+	python -m pytest
 
 bench: .venv/installed
 	python -m resablate.bench

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from resablate.dropout import Masks
-from toys import CPU, toy_tokens, toy_trainer
+from toys import CPU, toy_run, toy_tokens, toy_trainer
 
 SEED = 1337
 
@@ -24,7 +24,7 @@ def streams(folder: Path) -> dict[str, str]:
     """Return hashes of data order, evaluation windows, initial weights and dropout masks."""
     model = toy_trainer(folder, SEED, n_embd=192).model
     tokens = toy_tokens(folder, 20_000)
-    masks = Masks(SEED, 0.2, 5, CPU)
+    masks = Masks(toy_run(block_size=100, dropout=0.2), SEED, 5, CPU)
     drawn = [tokens.train_batch(SEED, position, 16) for position in range(20)]
     windows = [batch for position in (0, 50) for batch in tokens.val_batches(9, position, 5, 16)]
     return {
@@ -32,8 +32,8 @@ def streams(folder: Path) -> dict[str, str]:
         "data order": digest(*(part for batch in drawn for part in batch)),
         "evaluation windows": digest(*(part for batch in windows for part in batch)),
         "initial weights": digest(*model.parameters()),
-        "attention masks": digest(*masks.attention(8, 100, torch.float32)),
-        "hidden masks": digest(masks.hidden(torch.ones(16, 64, 96))),
+        "hidden mask": digest(masks.hidden()),
+        "attention masks": digest(*masks.attention()),
     }
 
 
