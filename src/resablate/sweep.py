@@ -25,6 +25,7 @@ from resablate import params, pipeline
 from resablate.display import Display, Times, clock, describe, expectations
 from resablate.errors import UserError, run_command
 from resablate.stage_process import FOLDER, StageProcess, end_all
+from resablate.verdict import verdict
 
 TICK_S = 0.1
 LOCK = Path(".dvc/tmp/sweep.lock")
@@ -188,6 +189,8 @@ class Sweep:
             if path.name == "summary.json":
                 for line in expectations(path):
                     self._display.line(line)
+        for line in ("", *verdict(self._file)):
+            self._display.line(line)
 
 
 def _listed(plan: pipeline.Plan, names: set[str] | dict[str, StageProcess]) -> str:
