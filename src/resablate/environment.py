@@ -52,7 +52,7 @@ def record(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "libraries": [name for name in libraries if "MKL" in name or "OpenMP" in name],
+        "libraries": [line for line in libraries if line.startswith(("Intel(R)", "OpenMP"))],
         "linear_kernel": ops.linear_kernel() if device.type == "cpu" else "cublas",
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "device": device.type,
@@ -61,6 +61,7 @@ def record(device: torch.device) -> dict[str, Any]:
         known |= {
             "gpu": torch.cuda.get_device_name(device),
             "cuda": torch.version.cuda,
+            "driver": _driver(),
             "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
             "tf32": torch.backends.cuda.matmul.allow_tf32,
         }
@@ -74,6 +75,12 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _driver() -> str | None:
+    """Return the version of NVIDIA's kernel driver."""
+    version = Path("/proc/driver/nvidia/version")
+    return version.read_text(encoding="utf-8").splitlines()[0] if version.exists() else None
 
 
 def write_record(run_metrics: Path, device: torch.device, seconds: float, from_step: int) -> None:

@@ -29,7 +29,8 @@ stages:
   toy:
     matrix: {i: [%s]}
     cmd: echo ${item.i} > out${item.i}
-    outs: [out${item.i}]
+    outs:
+      - out${item.i}
 """
 
 
