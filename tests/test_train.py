@@ -136,11 +136,18 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path, monkeypatch, 
     assert_same(checkpoint.collect(straight.optimiser), checkpoint.collect(second.optimiser))
 
 
+SHAPES = {
+    "tiny": {"n_embd": 96, "n_head": 4, "block_size": 64, "batch_size": 16, "steps": 4},
+    "gpt10m": {"n_embd": 384, "n_head": 6, "block_size": 256, "batch_size": 2, "steps": 1},
+}
+
+
 @pytest.mark.parametrize("impl", ["residualgpt", "nanogpt"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_training_does_not_depend_on_the_thread_count(tmp_path, dtype, impl):
+@pytest.mark.parametrize("scale", SHAPES)
+def test_training_does_not_depend_on_the_thread_count(tmp_path, scale, dtype, impl):
+    shape = SHAPES[scale] | {"warmup_steps": 0, "dropout": 0.2}
     results, before = [], torch.get_num_threads()
-    shape = {"n_embd": 96, "n_head": 4, "block_size": 64, "batch_size": 16, "steps": 4}
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         trainer = toy_trainer(tmp_path, impl=impl, dtype=dtype, **shape)

@@ -39,10 +39,14 @@ def verdict(file: Path) -> list[str]:
         return []
     changed = [name for name, stage in alike.items() if stage["outs"] != committed[name]["outs"]]
     same = len(alike) - len(changed)
-    lines = [f"reproduced: {same} of {len(alike)} runs are bit-identical to the committed {lock}"]
+    lines = []
+    if alike:
+        lines.append(
+            f"reproduced: {same} of {len(alike)} runs are bit-identical to the committed {lock}"
+        )
     if others := len(runs) - len(alike):
         lines.append(
-            f"{others} more have no committed counterpart with the same code, parameters and data"
+            f"not compared: {others} runs, committed with other code, parameters or data, or not"
         )
     return lines + [line for name in changed for line in _difference(name, alike[name])]
 
