@@ -10,7 +10,7 @@ export PYTHONPATH := src
 help:
 	@echo "make repro   run the whole pipeline on real data (about 10 minutes on 2 cores)"
 	@echo "make test    lint and test (about 2 minutes)"
-	@echo "make bench   measure speed and memory on an idle machine (about 4 minutes)"
+	@echo "make bench   measure speed and memory on an idle machine (about 6 minutes)"
 
 .venv/installed: requirements.lock requirements-numerics.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: $(PYTHON) is Python %d.%d; resablate needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'

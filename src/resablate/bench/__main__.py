@@ -1,10 +1,12 @@
 """Measure everything; write metrics/bench.json and the table in README.md.
 
-python -m resablate.bench, some four minutes on an otherwise idle machine. Ratios are taken between
-things that were timed in turn in the same process; absolute numbers are of the machine named.
+python -m resablate.bench [SECTION ...], some six minutes on an otherwise idle machine. Ratios are
+of things timed in turn in the same process; absolute numbers are of the machine named.
 """
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +54,27 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure, write, print."""
+SECTIONS: dict[str, Callable[[], Any]] = {
+    "steps": lambda: [steps.measure(shape) for shape in steps.SHAPES],
+    "portable_cost": steps.portable_cost,
+    "prepare": pipeline.prepare,
+    "dag": pipeline.dag,
+    "sweep": pipeline.sweep,
+}
+
+
+def main(sections: list[str]) -> None:
+    """Measure the sections, by default all; write and print them with what is known already."""
     text = README.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{README}: must hold {BEGIN} and {END} once each")
-    result: dict[str, Any] = {"machine": environment.record(steps.CPU), "steps": []}
-    for shape in steps.SHAPES:
-        print(f"steps at {shape.scale}, batch {shape.batch_size} ...", flush=True)
-        result["steps"].append(steps.measure(shape))
-    result["portable_cost"] = steps.portable_cost()
-    for name in ("prepare", "dag", "sweep"):
+    if unknown := set(sections) - set(SECTIONS):
+        raise UserError(f"bench has no {sorted(unknown)[0]}; it has {', '.join(SECTIONS)}")
+    result = json.loads(RESULT.read_text(encoding="utf-8")) if sections else {}
+    result["machine"] = environment.record(steps.CPU)
+    for name in sections or SECTIONS:
         print(f"{name} ...", flush=True)
-        result[name] = getattr(pipeline, name)()
+        result[name] = SECTIONS[name]()
     write_text(RESULT, json.dumps(result, indent=1) + "\n")
     before, rest = text.split(BEGIN)
     made = table(result)
@@ -73,4 +83,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, sys.argv[1:])

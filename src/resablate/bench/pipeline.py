@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from resablate.rng import Purpose, integers
 from resablate.stages.prepare_shakespeare import encode
 
 CORPUS_BYTES = 50_000_000
-ROUNDS = 3
+LINES = 120  # of a document
+ROUNDS = 5
 STAGES = 10
 CELLS = 4
 CELL_STEPS = 201
@@ -40,10 +40,10 @@ def synthetic(size: int) -> Iterator[tuple[str, str]]:
     Lines of the stand-in in a random order: real words, but no text that a cache has seen.
     """
     lines = [line for _, text in corpora.stand_in() for line in text.splitlines() if line]
-    draws = iter(integers(1, Purpose.DATA, size // 4, len(lines)).tolist())
     total = document = 0
     while total < size:
-        text = "\n".join(lines[i] for i in islice(draws, 120))
+        draws = integers(1, Purpose.DATA, LINES, len(lines), (document, 0, 0))
+        text = "\n".join(lines[i] for i in draws)
         total += len(text)
         document += 1
         yield f"synthetic {document}", text
