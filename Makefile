@@ -8,8 +8,8 @@ export PYTHONPATH := src
 
 .PHONY: help repro test lint bench
 help:
-	@echo "make repro   run the whole pipeline on real data (about 10 minutes on 2 cores)"
-	@echo "make test    lint and test (about 2 minutes)"
+	@echo "make repro   run the whole pipeline on real data (about 8 minutes on 2 cores)"
+	@echo "make test    lint and test (about 3 minutes)"
 	@echo "make bench   measure speed and memory on an idle machine (about 6 minutes)"
 
 .venv/installed: requirements.lock requirements-numerics.lock

@@ -88,7 +88,9 @@ def test_every_command_runs_in_the_order_of_reading(copy):
     commands = "".join(blocks)
     assert commands.startswith("make repro\nmake test\nsource .venv/bin/activate\n")
     # The test suite cannot run itself: this only proves that the command stands.
-    script = commands.replace("make test\n", "make -n test\n").replace("\n", "\necho ===\n")
+    # Nor can runs of six steps warm up for 200.
+    script = commands.replace("make test\n", "make -n test\n").replace("_steps=200", "_steps=2")
+    script = script.replace("\n", "\necho ===\n")
     outputs = dict(zip(commands.splitlines(), run(script, copy).split("===\n"), strict=False))
     assert "stages are current" in outputs["make repro"]
     assert "pytest" in outputs["make test"]
@@ -96,7 +98,7 @@ def test_every_command_runs_in_the_order_of_reading(copy):
     assert "best_val_loss" in outputs["dvc metrics diff"]
     assert "stand-in" in (copy / "metrics/data/owt.json").read_text(encoding="utf-8")
     listed = run(". .venv/bin/activate && dvc exp list --name-only", copy).split()
-    assert len(listed) >= 2 + 4  # two at once, four from the queue
+    assert len(listed) >= 3 + 4  # three in the workspace, four from the queue
 
 
 def test_dag_picture_is_dvcs_own():
