@@ -43,4 +43,5 @@ def toy_tokens(folder: Path, n: int = 2000, block_size: int = 8) -> Tokens:
 def toy_trainer(folder: Path, seed: int = 3, **changes: object) -> Trainer:
     """Return a trainer of a toy run on the toy corpus."""
     run = toy_run(**changes)
-    return Trainer(run, seed, toy_tokens(folder, block_size=run.block_size), CPU)
+    tokens = toy_tokens(folder, max(2000, 20 * run.block_size), run.block_size)
+    return Trainer(run, seed, tokens, CPU)
