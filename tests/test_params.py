@@ -131,3 +131,13 @@ def test_the_check_stage_refuses_runs_of_a_removed_seed_before_anything_is_delet
     left.unlink()
     check.main()
     assert (root / "data/params.schema.json").exists()
+
+
+def test_the_check_stage_refuses_a_block_longer_than_the_prepared_corpus(root):
+    text = TEXT.replace("block_size: 64", "block_size: 5000", 1)
+    (root / "params.yaml").write_text(text, encoding="utf-8")
+    document = root / "metrics/data/shakespeare.json"
+    document.parent.mkdir(parents=True)
+    document.write_text('{"train_tokens": 9000, "val_tokens": 1000}')
+    with pytest.raises(UserError, match=r"tiny\.block_size: 5000 must be less than the 1000"):
+        check.main()

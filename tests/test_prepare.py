@@ -16,6 +16,7 @@ import tiktoken
 
 from resablate import bpe, corpora, fetch, params, prepare
 from resablate.errors import UserError
+from resablate.lengths import check_lengths
 from resablate.stages import prepare_owt, prepare_shakespeare
 
 
@@ -175,9 +176,9 @@ def test_the_training_split_must_hold_the_longest_n_gram(workspace):
     edit_params("block_size: 64", "block_size: 2")
     enough, short = (prepare.Counts(1, n, n, n) for n in (12, 11))
     settings = params.load()
-    prepare.check_lengths(settings, "owt", prepare.Splits(enough, enough))
+    check_lengths(settings, "owt", prepare.Splits(enough, enough).tokens)
     with pytest.raises(UserError, match=r"data\.owt\.ngram_order: 12 must not exceed the 11"):
-        prepare.check_lengths(settings, "owt", prepare.Splits(short, enough))
+        check_lengths(settings, "owt", prepare.Splits(short, enough).tokens)
 
 
 def test_a_data_set_must_feed_a_scale(workspace):

@@ -4,7 +4,6 @@ A scale's folder holds train.bin and val.bin (token ids, little-endian uint16, n
 vocab.json. The data set's document holds its source, counts and n-gram ladder.
 """
 
-import itertools
 import json
 import math
 import shutil
@@ -15,9 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resablate import ngrams, paths
-from resablate.errors import UserError
 from resablate.files import whole, write_text
-from resablate.params import Params
 
 TOKEN = np.dtype("<u2")
 
@@ -37,6 +34,11 @@ class Splits(NamedTuple):
     train: Counts
     val: Counts
 
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens of each split."""
+        return {split: counts.tokens for split, counts in self._asdict().items()}
+
 
 class Corpus(NamedTuple):
     """What a text is, and the vocabulary that its tokens are of."""
@@ -47,35 +49,6 @@ class Corpus(NamedTuple):
     vocab_size: int
     characters: list[str] | None  # by token id
     eot_token: int | None  # ends each document
-
-
-def scales_fed(params: Params, dataset: str) -> list[str]:
-    """Return the scales that the data set feeds; UserError if there are none."""
-    if scales := params.scales_of(dataset):
-        return scales
-    raise UserError(
-        f"params.yaml: scales: none has dataset {dataset}; set one's, or drop the data set's stage"
-    )
-
-
-def check_lengths(params: Params, dataset: str, splits: Splits) -> None:
-    """Refuse splits that are too short for a window of a scale, or for the n-gram ladder."""
-    for scale in scales_fed(params, dataset):
-        runs = itertools.product([scale], params.impls, params.configs)
-        block_size = max(params.resolve(*run).block_size for run in runs)
-        for split, counts in splits._asdict().items():
-            if counts.tokens <= block_size:
-                raise UserError(
-                    f"params.yaml: scales.{scale}.block_size: {block_size} must be less than the"
-                    f" {counts.tokens} tokens of the {split} split; lower it, or change"
-                    f" data.{dataset}.val_fraction"
-                )
-    order = getattr(params.data, dataset).ngram_order
-    if order > splits.train.tokens:
-        raise UserError(
-            f"params.yaml: data.{dataset}.ngram_order: {order} must not exceed the"
-            f" {splits.train.tokens} tokens of the train split; lower it"
-        )
 
 
 def write_vocabulary(path: Path, corpus: Corpus, splits: Splits) -> None:

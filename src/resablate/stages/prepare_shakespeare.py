@@ -8,6 +8,7 @@ import numpy as np
 from resablate import corpora, params, paths, prepare
 from resablate.errors import run_command
 from resablate.files import write_bytes
+from resablate.lengths import check_lengths
 from resablate.prepare import Corpus, Counts, Splits
 
 DATASET = "shakespeare"
@@ -31,7 +32,7 @@ def main() -> None:
     border = int(len(text) * (1 - data.val_fraction))  # nanoGPT's rule
     texts = (text[:border], text[border:])
     splits = Splits(*(Counts(1, len(t), len(t), len(t.encode())) for t in texts))
-    prepare.check_lengths(settings, DATASET, splits)
+    check_lengths(settings, DATASET, splits.tokens)
 
     corpus = Corpus(
         corpora.TINYSHAKESPEARE,
