@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _committed_numbers(name: str, document: Path) -> dict[str, Any]:
     return {}
 
 
-def _environment(document: Path, read: Any) -> dict[str, Any] | None:
+def _environment(document: Path, read: Callable[[Path], str]) -> dict[str, Any] | None:
     beside = _json(read(paths.ENVIRONMENTS / document.relative_to("metrics")))
     return _json(read(paths.ENVIRONMENTS / f"{beside['environment']}.json")) if beside else None
 
