@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from resablate.files import whole
 from resablate.model import GPT
 from resablate.optimiser import AdamW
 from resablate.progress import Progress
-from resablate.train import DivergedError, learning_rate
+from resablate.train import DivergedError, Trainer, learning_rate
 from toys import CPU, toy_run, toy_tokens, toy_trainer
 
 
