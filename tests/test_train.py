@@ -260,6 +260,24 @@ def test_the_key_of_a_state_changes_with_all_that_decides_the_run():
     assert len(keys) == 4
 
 
+def test_a_state_is_resumed_only_where_the_machine_gives_its_bits(tmp_path, monkeypatch, capsys):
+    def on_machine_with(capability):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+        runs_here = (toy_run(), toy_run(numerics="portable"))
+        return [checkpoint.run_key(run, 3, trainer.tokens.sha256, CPU) for run in runs_here]
+
+    monkeypatch.chdir(tmp_path)
+    trainer = toy_trainer(tmp_path)
+    native, portable = on_machine_with("AVX2")
+    checkpoint.write_state(checkpoint.state_path(native), trainer.state())
+    for capability, resumes in (("AVX512", False), ("AVX2", True)):
+        assert on_machine_with(capability)[1] == portable
+        runs.execute("toy", trainer.run, 3, trainer.tokens, paths.trial())
+        assert ("toy: resumed at step 0 of 12" in capsys.readouterr().out) == resumes
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    assert {native, portable}.isdisjoint(on_machine_with("AVX2"))
+
+
 def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
     tokens = toy_tokens(tmp_path / "tokens")
     monkeypatch.chdir(tmp_path)
