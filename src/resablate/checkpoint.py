@@ -34,13 +34,14 @@ class State(NamedTuple):
 
 
 def run_key(run: Run, seed: int, tokens: dict[str, str], device: torch.device) -> str:
-    """Return the hash of all that decides a run's bits."""
+    """Return the hash of all that decides a run's bits; so does the number of processes."""
     modules = [m for name, m in sorted(sys.modules.items()) if name.startswith("resablate")]
     code = [
         hashlib.sha256(Path(m.__file__).read_bytes()).hexdigest() for m in modules if m.__file__
     ]
-    machine = _machine(run, device)
-    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type, machine]
+    ranks = os.environ.get("WORLD_SIZE", "1")  # set by torchrun
+    process = [torch.__version__, device.type, ranks, *_machine(run, device)]
+    decides = [run.model_dump(), seed, tokens, code, *process]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
 
 
