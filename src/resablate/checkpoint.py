@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from resablate import numerics, paths
+from resablate import environment, numerics, paths
 from resablate.files import write_bytes
 from resablate.model import GPT
 from resablate.optimiser import AdamW
@@ -51,7 +51,7 @@ def _machine(run: Run, device: torch.device) -> list[str | None]:
     if run.numerics == "portable":
         return pins
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    return [*pins, torch.backends.cpu.get_cpu_capability(), gpu]
+    return [*pins, environment.cpu_name(), torch.backends.cpu.get_cpu_capability(), gpu]
 
 
 def state_path(key: str) -> Path:
