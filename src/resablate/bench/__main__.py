@@ -1,19 +1,21 @@
 """Measure everything; write metrics/bench.json and the table in README.md.
 
-python -m resablate.bench [SECTION ...], some six minutes on an otherwise idle machine. Ratios are
-of things timed in turn in the same process; absolute numbers are of the machine named.
+Some six minutes, on an otherwise idle machine. Ratios are of things timed in turn in the same
+process; absolute numbers are of the machine named.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resablate import environment
+from resablate import commandline, environment
 from resablate.bench import pipeline, steps
-from resablate.errors import UserError, run_command
+from resablate.errors import UserError
 from resablate.files import write_text
+from resablate.results import read_json
 
 RESULT = Path("metrics/bench.json")
 README = Path("README.md")
@@ -61,16 +63,32 @@ SECTIONS: dict[str, Callable[[], Any]] = {
     "dag": pipeline.dag,
     "sweep": pipeline.sweep,
 }
+EXAMPLES = """\
+examples:
+  python -m resablate bench             everything
+  python -m resablate bench dag sweep   two sections; the others' figures stay as they are"""
 
 
-def main(sections: list[str]) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EXAMPLES
+    known = ", ".join(SECTIONS)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {known} (all)")
+
+
+def main(arguments: argparse.Namespace) -> None:
     """Measure the sections, by default all; write and print them with what is known already."""
-    text = README.read_text(encoding="utf-8")
+    sections = arguments.sections
+    try:
+        text = README.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{README}: {error.strerror}; run from the repository's root") from None
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{README}: must hold {BEGIN} and {END} once each")
     if unknown := set(sections) - set(SECTIONS):
         raise UserError(f"bench has no {sorted(unknown)[0]}; it has {', '.join(SECTIONS)}")
-    result = json.loads(RESULT.read_text(encoding="utf-8")) if sections else {}
+    result = read_json(RESULT, "measure everything: python -m resablate bench") if sections else {}
+    print(f"{', '.join(sections or SECTIONS)}: about six minutes for all of them", flush=True)
     result["machine"] = environment.record(steps.CPU)
     for name in sections or SECTIONS:
         print(f"{name} ...", flush=True)
@@ -82,5 +100,12 @@ def main(sections: list[str]) -> None:
     print(made)
 
 
+def command(arguments: list[str]) -> None:
+    """Do what python -m resablate.bench is asked."""
+    parser = commandline.Parser(prog="python -m resablate.bench", description=__doc__)
+    configure(parser)
+    main(parser.parse_args(arguments))
+
+
 if __name__ == "__main__":
-    run_command(main, sys.argv[1:])
+    commandline.run(command, sys.argv[1:])
