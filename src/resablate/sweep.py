@@ -221,7 +221,9 @@ def available_cores() -> int:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.description = "Run a pipeline's stale stages side by side; leave what `dvc repro` leaves."
+    parser.description = (
+        "Run a pipeline's stale stages side by side; leave what `dvc repro` leaves."
+    )
     parser.epilog = EXAMPLES
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="stage, group or pattern")
     parser.add_argument(
