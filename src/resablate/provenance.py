@@ -109,7 +109,7 @@ class Provenance:
         values = row.values if row else document
         return {
             "stage": stage.address,
-            "seed": row and row.key.seed,
+            "seed": row.key.seed if row else _seed(stage),
             "status": row.status if row else document.get("status"),
             "values": {name: values[name] for name in measures if name in values},
             "environment": self._environment(stage),
@@ -165,7 +165,13 @@ class Provenance:
                     state = "absent" if self.repository.made_within(path) else "missing"
                 if path not in found or state != "current":
                     blob = self.repository.files.blobs.get(path)
-                    found[path] = {"blob": blob, "md5": here, "state": state}
+                    changed = self.repository.files.differs_from_commit(path)
+                    found[path] = {
+                        "blob": blob,
+                        "md5": here,
+                        "state": state,
+                        "uncommitted": here is not None and (changed or blob is None),
+                    }
         return found
 
     # -- data and environment ----------------------------------------------------------------------
@@ -227,6 +233,12 @@ class Provenance:
             stage = self.derivations.trained(producer, name)
             if stage in [of for of, _ in behind.runs]:
                 yield from check_row(self.repository, stage, made.table, row)
+
+
+def _seed(stage: Stage) -> int | None:
+    """Return the seed of a run that is in no table, the trial."""
+    params = (stage.locked or stage.declared).params
+    return params.get(paths.PARAMS.as_posix(), {}).get("seed")
 
 
 def _documents(stage: Stage) -> Iterator[str]:
