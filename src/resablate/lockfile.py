@@ -117,6 +117,7 @@ class Repository:
     def __init__(self, root: Path) -> None:
         self.root, self.files = root, Files(root)
         self._values: dict[str, Any] = {}  # of params files
+        self._within: dict[str, dict[str, Stage]] = {}
         found = [made for path in _pipelines(root) for made in self._read(path)]
         self.stages = {stage.address: stage for stage in found}
         if not self.stages:
@@ -128,15 +129,18 @@ class Repository:
         ranked = sorted(self.stages.values(), key=lambda stage: stage.declared is not None)
         return {out: stage for stage in ranked for out in stage.outs}
 
-    def made_within(self, path: str) -> dict[str, Stage]:
+    def made_within(self, path: str) -> Mapping[str, Stage]:
         """Return the outs that are `path`, or lie in it, or that it lies in, with their makers."""
-        if path in self.producers:
-            return {path: self.producers[path]}
-        return {
-            out: stage
-            for out, stage in self.producers.items()
-            if out.startswith(f"{path}/") or path.startswith(f"{out}/")
-        }
+        if path not in self._within:
+            if path in self.producers:
+                self._within[path] = {path: self.producers[path]}
+            else:
+                self._within[path] = {
+                    out: stage
+                    for out, stage in self.producers.items()
+                    if out.startswith(f"{path}/") or path.startswith(f"{out}/")
+                }
+        return self._within[path]
 
     def ancestors(self, stage: Stage) -> list[Stage]:
         """Return the stages that one needs, at any distance, in their order in dvc.yaml."""
@@ -145,20 +149,10 @@ class Repository:
         while waiting:
             current = waiting.pop()
             for dep in current.locked.deps if current.locked else current.declared.deps:
-                for maker in self._makers(dep):
-                    if maker.address not in needed:
-                        needed.add(maker.address)
-                        waiting.append(maker)
+                makers = {maker.address: maker for maker in self.made_within(dep).values()}
+                waiting += [maker for name, maker in makers.items() if name not in needed]
+                needed |= makers.keys()
         return [other for address, other in self.stages.items() if address in needed]
-
-    def _makers(self, path: str) -> list[Stage]:
-        if path not in self._makers_of:
-            self._makers_of[path] = list(self.made_within(path).values())
-        return self._makers_of[path]
-
-    @cached_property
-    def _makers_of(self) -> dict[str, list[Stage]]:
-        return {}
 
     def _read(self, path: Path) -> Iterator[Stage]:
         """Yield the stages of a dvc.yaml and of its dvc.lock."""
@@ -175,7 +169,7 @@ class Repository:
     def _resolve(self, path: Path) -> dict[str, Any]:
         """Return the stages of a dvc.yaml with every ${} and matrix filled in, by DVC itself."""
         try:
-            with Repo(str(self.root)) as repo:
+            with Repo(str(self.root), uninitialized=True) as repo:
                 content = load_yaml(str(path))
                 return DataResolver(repo, str(path.parent.resolve()), content).resolve()["stages"]
         except DvcException as error:

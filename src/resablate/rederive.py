@@ -8,6 +8,7 @@ import csv
 import importlib
 import io
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import replace
@@ -189,16 +190,20 @@ def _differences(suffix: str, here: str, made: str) -> Iterator[tuple[str, str]]
             if key not in theirs or key not in ours:
                 yield key, "is no row of the runs" if key in ours else "has lost its row"
                 continue
-            for column, value in theirs[key].items():
-                if ours[key].get(column) != value:
-                    shown = ours[key].get(column)
-                    yield f"{key} {column}", f"is {shown!r}, the runs give {value!r}"
+            columns = [name for name, v in theirs[key].items() if ours[key].get(name) != v]
+            for name in ["printed"] if "printed" in columns else columns:
+                what = f"is {ours[key].get(name)!r}, the runs give {theirs[key][name]!r}"
+                yield f"{key} {name}", what
     else:
         lines = zip_longest(here.splitlines(), made.splitlines(), fillvalue="")
         for number, (ours, theirs) in enumerate(lines, start=1):
             pairs = list(zip_longest(ours.split("|"), theirs.split("|"), fillvalue=""))
             for a, b in (pair for pair in pairs if pair[0] != pair[1]):
-                yield f"line {number}", f"is {a.strip()!r}, the runs give {b.strip()!r}"
+                yield f"line {number}", f"is {_brief(a)!r}, the runs give {_brief(b)!r}"
+
+
+def _brief(text: str) -> str:
+    return textwrap.shorten(text, 70, placeholder=" …")
 
 
 def check_row(
