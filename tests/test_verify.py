@@ -7,7 +7,8 @@ import pytest
 
 import toy_results
 from resablate import __main__ as commands
-from resablate.lockfile import Repository, load_lock
+from resablate.lockfile import load_lock
+from resablate.repository import Repository
 from resablate.verify import verify
 
 ROOT = Path(__file__).parent.parent

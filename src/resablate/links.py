@@ -7,7 +7,7 @@ here now. Files that are kept by DVC and not here are taken from dvc.lock on bot
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from resablate.lockfile import Repository, Stage
+from resablate.repository import Repository, Stage
 from resablate.workfiles import md5_of_folder
 
 UNREAD_BYTES = 500_000_000  # of outs that no stage reads, up to which they are hashed

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from resablate import corpora, paths
 from resablate.formulas import formula, rounding
 from resablate.links import Finding, Links, leaves, sentences
-from resablate.lockfile import Repository, Stage
 from resablate.numbers import VALUES, Number, Numbers
 from resablate.rederive import Derivations, check_row, compare, rows
+from resablate.repository import Repository, Stage
 from resablate.results import Result
 
 SOURCES = {  # of the text with this SHA-256

@@ -20,7 +20,7 @@ from typing import Any
 from resablate import results
 from resablate.errors import UserError
 from resablate.links import Finding, changes, leaves
-from resablate.lockfile import Repository, Stage
+from resablate.repository import Repository, Stage
 from resablate.results import Result
 
 STATUSES = ("left out", "diverged")  # given to a run to see which numbers change

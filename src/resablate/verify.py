@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from resablate.links import Finding, Links, leaves, sentences
-from resablate.lockfile import Repository, Stage
 from resablate.rederive import Derivation, Derivations, check_row, compare, rows
+from resablate.repository import Repository, Stage
 
 LINES = 8  # of one file that differs in more places
 EXAMPLES = """\
