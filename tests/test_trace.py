@@ -188,6 +188,9 @@ def test_digits_that_the_runs_do_not_give_break_the_link(here):
     said = f"is '1.2345 ± 0.0001', the runs give '{printed}'"
     assert f"edited: metrics/tables/table3.csv: {CELL} printed {said}" in broken
     assert re.search(rf"edited: metrics/tables/table3.md: line \d+ {said}", broken)
+    (here / "metrics/environments/0123456789abcdef.json").unlink()
+    named = "missing: metrics/environments/0123456789abcdef.json is the environment of a run"
+    assert any(broken.startswith(named) for broken in lineage(CELL, here)["broken"])
     (here / "metrics/runs.csv").write_text("stage,scale\nx\n")
     assert "metrics/runs.csv gives no tables: KeyError" in "\n".join(lineage(CELL, here)["broken"])
 

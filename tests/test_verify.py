@@ -173,7 +173,7 @@ def test_results_hold_and_it_says_what_was_checked(here, fresh):
     report = verify(here)
     assert report.faults == []
     assert "10 stages of dvc.yaml against dvc.lock" in report.checked
-    assert "1 stages of studies/dvc.yaml against studies/dvc.lock" in report.checked
+    assert "1 stage of studies/dvc.yaml against studies/dvc.lock" in report.checked
     assert "4 rows of metrics/runs.csv against the runs' own files" in report.checked
     report = verify(fresh)
     assert report.faults == []

@@ -218,6 +218,10 @@ class Provenance:
         """Yield what fails: in the chain of the stages, in the number's file, in the runs' rows."""
         for stage in stages:
             yield from self._that_count(stage)
+        for stage, _ in behind.runs:
+            record = f"{paths.ENVIRONMENTS}/{self._environment(stage)}.json"
+            if self._environment(stage) and not self._json(record):
+                yield Finding("missing", record, "is the environment of a run", stage.address)
         made = self.derivations.of(producer)
         yield from self.derivations.damaged
         if made is None:

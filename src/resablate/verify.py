@@ -95,23 +95,29 @@ def _chain(repository: Repository, links: Links, report: Report) -> Iterator[Fin
     values = sum(len(list(leaves(stage.locked.params))) for stage in ran)
     outs = [(stage, out) for stage in ran if stage.declared for out in stage.locked.outs]
     for file, count in counts.items():
-        report.checked.append(f"{count} stages of {file} against {Path(file).with_suffix('.lock')}")
-    report.checked.append(
-        f"{len(ran)} commands, {values} parameters, {deps} dependencies, {len(outs)} outs"
-    )
+        of = f"{_n(count, 'stage')} of {file}"
+        report.checked.append(f"{of} against {Path(file).with_suffix('.lock')}")
+    many = {"command": len(ran), "parameter": values, "dependency": deps, "out": len(outs)}
+    report.checked.append(", ".join(_n(count, name) for name, count in many.items()))
     absent = [out for stage, out in outs if stage.declared.outs.get(out) and _gone(repository, out)]
     if absent:
         report.unchecked.append(
-            f"{len(absent)} of {len(outs)} outs are kept by DVC and not here (dvc pull, or dvc"
+            f"{len(absent)} of {_n(len(outs), 'out')}, kept by DVC and not here (dvc pull, or dvc"
             " repro): taken as dvc.lock has them"
         )
     if links.n_sized:
         report.unchecked.append(
-            f"{links.n_sized} large outs that no stage reads: size only (--full hashes them)"
+            f"{_n(links.n_sized, 'large out')} that no stage reads: size only (--full hashes them)"
         )
     never = Counter(stage.file for stage in stages if not stage.locked)
     for file, count in never.items():
-        report.unchecked.append(f"{count} stages of {file} have never been run")
+        report.unchecked.append(f"{_n(count, 'stage')} of {file}, never run")
+
+
+def _n(count: int, name: str) -> str:
+    """Return a count with its noun."""
+    plural = f"{name[:-1]}ies" if name.endswith("cy") else f"{name}s"
+    return f"{count} {name if count == 1 else plural}"
 
 
 def _gone(repository: Repository, out: str) -> bool:
@@ -142,8 +148,8 @@ def _tables(root: Path, stage: Stage, made: Derivation, report: Report) -> Itera
             file = path.relative_to(root).as_posix()
             if path.is_file() and file not in made.made and not path.name.startswith("."):
                 yield Finding("extra", file, "is no file that the runs give", stage.address)
-    n = f"{len(made.runs)} rows of {made.table}"
-    report.checked.append(f"{cells} cells and {values} summary values, computed from {n}")
+    n = f"{_n(cells, 'cell')} and {_n(values, 'summary value')}"
+    report.checked.append(f"{n}, computed from {_n(len(made.runs), 'row')} of {made.table}")
 
 
 def _rows(
@@ -163,11 +169,11 @@ def _rows(
             if maker.document and maker.declared and maker.address not in named:
                 what = "has no row in it, and the stage reads it"
                 yield Finding("missing", f"{made.table}: {maker.address}", what, "")
-    report.checked.append(f"{here} rows of {made.table} against the runs' own files")
+    report.checked.append(f"{_n(here, 'row')} of {made.table} against the runs' own files")
     if here < len(named):
         report.unchecked.append(
-            f"{len(named) - here} of {len(named)} rows of {made.table}: the runs' files are not"
-            " here (dvc pull)"
+            f"{len(named) - here} of {_n(len(named), 'row')} of {made.table}: the runs' files are"
+            " not here (dvc pull)"
         )
 
 
