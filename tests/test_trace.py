@@ -152,7 +152,9 @@ def test_which_runs_and_measures_decide_by_hand(root):
         return {Path("summary.json"): json.dumps({"a": best, "b": diverged, "c": 5})}
 
     made = Derivation(root, "runs.csv", derive)
-    behind = {key: [run.key.seed for run in made.runs_behind("summary.json", key)] for key in "abc"}
+    behind = {
+        key: [row.run.key.seed for row in made.runs_behind("summary.json", key)] for key in "abc"
+    }
     assert behind == {"a": [0, 2], "b": [1], "c": []}
     assert made.measures_behind("summary.json", "a") == ["best_val_loss"]
     assert made.measures_behind("summary.json", "b") == []

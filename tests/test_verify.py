@@ -90,7 +90,7 @@ FAULTS = {  # each: how it is planted, what must be named, whether it shows with
     "added seed": (
         replace("params.yaml", SEEDS, "seed: [1, 2, 3]"),
         [
-            r"missing: train@tiny-residualgpt-full-3 never ran, and aggregate needs it",
+            r"stale: params.yaml: grid.seed is \[1, 2, 3\], dvc.lock has \[1, 2\] \(aggregate\)",
             r"missing: metrics/runs.csv: train@tiny-residualgpt-full-3 has no row",
         ],
         True,

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from resablate.links import Finding, Links, leaves, sentences
-from resablate.rederive import Derivation, Derivations, check_row, compare, rows
+from resablate.rederive import (
+    Derivation,
+    Derivations,
+    check_row,
+    compare,
+    rows,
+    table_of,
+    trained_by,
+)
 from resablate.repository import Repository, Stage
 
 LINES = 8  # of one file that differs in more places
@@ -70,7 +78,8 @@ def verify(root: Path, full: bool = False) -> Report:
     for stage in repository.stages.values():
         if made := derivations.of(stage):
             findings += _tables(root, stage, made, report)
-            findings += _rows(repository, derivations, stage, made, report)
+        if (table := table_of(stage)) and (root / table).is_file():
+            findings += _rows(repository, stage, table, report)
     findings += derivations.damaged
     drawn = [s for s in repository.stages.values() if _is_in_git(s) and not derivations.of(s)]
     if full:
@@ -152,29 +161,34 @@ def _tables(root: Path, stage: Stage, made: Derivation, report: Report) -> Itera
     report.checked.append(f"{n}, computed from {_n(len(made.runs), 'row')} of {made.table}")
 
 
-def _rows(
-    repository: Repository, derivations: Derivations, stage: Stage, made: Derivation, report: Report
-) -> Iterator[Finding]:
+def _rows(repository: Repository, stage: Stage, table: str, report: Report) -> Iterator[Finding]:
     """Compare the rows of a table of runs with the stages that train, and with their files."""
-    table = (repository.root / made.table).read_text(encoding="utf-8")
     here, named = 0, set()
-    for name, row in rows(table).items():
-        trained = derivations.trained(stage, name)
-        yield from check_row(repository, trained, made.table, row)
+    for name, row in rows((repository.root / table).read_text(encoding="utf-8")).items():
+        trained = trained_by(repository, stage, name)
+        yield from check_row(repository, trained, table, row)
         if trained and trained.document:
             named.add(trained.address)
             here += (repository.root / trained.document).is_file()
+    # A stage may borrow runs of others, of which it has no rows: of none of their matrix.
+    groups = set(map(_group, named))
     for dep in stage.declared.deps if stage.declared else ():
         for maker in repository.made_within(dep).values():
-            if maker.document and maker.declared and maker.address not in named:
+            of_these = maker.document and maker.declared and _group(maker.address) in groups
+            if of_these and maker.address not in named:
                 what = "has no row in it, and the stage reads it"
-                yield Finding("missing", f"{made.table}: {maker.address}", what, "")
-    report.checked.append(f"{_n(here, 'row')} of {made.table} against the runs' own files")
+                yield Finding("missing", f"{table}: {maker.address}", what, "")
+    report.checked.append(f"{_n(here, 'row')} of {table} against the runs' own files")
     if here < len(named):
         report.unchecked.append(
-            f"{len(named) - here} of {_n(len(named), 'row')} of {made.table}: the runs' files are"
+            f"{len(named) - here} of {_n(len(named), 'row')} of {table}: the runs' files are"
             " not here (dvc pull)"
         )
+
+
+def _group(address: str) -> str:
+    """Return the matrix that a stage belongs to."""
+    return address.partition("@")[0]
 
 
 def _run_again(repository: Repository, stage: Stage, report: Report) -> Iterator[Finding]:
