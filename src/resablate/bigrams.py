@@ -2,7 +2,8 @@
 
 The same numbers as resablate/ngrams.py, to rounding, from the token files read piece by piece.
 Bigrams are counted by sorting them, a range of first tokens at a time, so that memory is that of
-PASS_TOKENS bigrams (or of those after the most frequent token, if they are more) and a few arrays as long as the vocabulary or as the bigrams of the validation split.
+PASS_TOKENS bigrams (or of those after the most frequent token, if they are more), and of a few
+arrays as long as the vocabulary or as the distinct bigrams of the validation split.
 """
 
 import math

@@ -82,8 +82,7 @@ def _documents(manifest: Path) -> tuple[_Documents, _Documents]:
             tokens.append(int(row["tokens"]))
             hashes.append(int(row["sha256"][:16], 16))
     train, val = (
-        _Documents(np.array(tokens), np.array(hashes))
-        for tokens, hashes in columns.values()
+        _Documents(np.array(tokens), np.array(hashes)) for tokens, hashes in columns.values()
     )
     return train, val
 

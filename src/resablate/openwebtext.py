@@ -9,6 +9,7 @@ of one's own can be the source: they are named by their SHA-256 wherever their n
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
@@ -182,7 +183,8 @@ def _set_aside(path: Path) -> Path:
 def _download(settings: OpenWebText, shard: Shard, path: Path) -> None:
     """Download a shard from the hub, going on from what an earlier attempt has left.
 
-    huggingface_hub's own hf_hub_download begins anew after a kill; its http_get does not have to.
+    huggingface_hub's own hf_hub_download begins anew after a kill; its http_get does not have to,
+    and loses at most the 10 MB that it writes at a time.
     """
     import httpx2  # noqa: PLC0415  these three take 0.2 s, and only a download needs them
     from huggingface_hub import hf_hub_url  # noqa: PLC0415
@@ -195,6 +197,8 @@ def _download(settings: OpenWebText, shard: Shard, path: Path) -> None:
     try:
         with partial.open("ab") as file:
             if (done := file.tell()) < shard.bytes:
+                sizes = f"{done / 1e6:.1f} of {shard.bytes / 1e6:.1f} MB are here"
+                print(f"downloading {path.name} from {url}: {sizes}", file=sys.stderr)
                 http_get(
                     url,
                     file,
