@@ -16,6 +16,7 @@ from dvc.repo import Repo
 
 from closure import closure
 from resablate import bpe, documents, fetch, openwebtext
+from resablate.bench import openwebtext as bench
 from resablate.errors import UserError
 from resablate.openwebtext import File
 from resablate.stages import prepare_openwebtext
@@ -205,6 +206,20 @@ def test_reading_takes_the_same_memory_for_any_size(root):
         assert int(printed[0]) == n
         peaks.append(float(printed[1]))
     assert peaks[1] < peaks[0] + 30
+
+
+@pytest.mark.slow
+def test_the_whole_stage_takes_flat_memory(tmp_path):
+    peaks = []
+    for size in bench.SIZES:
+        path = tmp_path / f"{size}.parquet"
+        command = [sys.executable, "-m", "resablate.bench.openwebtext"]
+        printed = subprocess.run(
+            [*command, str(path), str(bench.write(path, size))],
+            cwd=ROOT, env={"PYTHONPATH": "src"}, check=True, capture_output=True,
+        ).stdout  # fmt: skip
+        peaks.append(json.loads(printed)["peak_memory_mb"])
+    assert peaks[1] < peaks[0] + 100  # bigrams to sort, up to PASS_TOKENS of them
 
 
 # -- under DVC -----------------------------------------------------------------------------------

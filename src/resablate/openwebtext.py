@@ -12,10 +12,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 from filelock import FileLock
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -66,6 +66,18 @@ class OpenWebText(Strict):
         return self
 
 
+class Data(Strict):
+    """The section data of paper/params.yaml."""
+
+    openwebtext: OpenWebText
+
+
+class Section(Strict, extra="ignore"):
+    """What of paper/params.yaml is read here; its other keys are checked elsewhere."""
+
+    data: Data
+
+
 class File(NamedTuple):
     """A parquet file at hand."""
 
@@ -77,19 +89,14 @@ class File(NamedTuple):
 def load(path: Path = PARAMS) -> OpenWebText:
     """Read and check the section data.openwebtext; UserError names the first key that is wrong."""
     try:
-        values: Any = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        return Section.model_validate(values).data.openwebtext
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}; run from the repository's root") from None
     except YAMLError as error:
         raise UserError(f"{path}: {params._yaml_line(error)}") from None
-    for name in KEY.split("."):
-        values = values.get(name) if isinstance(values, dict) else None
-    if values is None:
-        raise UserError(f"{path}: {KEY}: must be set")
-    try:
-        return TypeAdapter(OpenWebText).validate_python(values)
     except ValidationError as error:
-        raise UserError(f"{path}: {KEY}.{params._first_line(error)}") from None
+        raise UserError(f"{path}: {params._first_line(error)}") from None
 
 
 # -- files ---------------------------------------------------------------------------------------
