@@ -15,16 +15,16 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
 from filelock import FileLock
-from pydantic import Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from pydantic import Field, model_validator
 
-from resablate import fetch, params, paths
+from resablate import fetch, paths
 from resablate.errors import UserError
-from resablate.params import Count, Strict
+from resablate.strict import Strict, read
 
 if TYPE_CHECKING:
     import pyarrow
+
+Count = Annotated[int, Field(ge=1)]
 
 PARAMS = Path("paper/params.yaml")
 KEY = "data.openwebtext"
@@ -88,15 +88,7 @@ class File(NamedTuple):
 
 def load(path: Path = PARAMS) -> OpenWebText:
     """Read and check the section data.openwebtext; UserError names the first key that is wrong."""
-    try:
-        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-        return Section.model_validate(values).data.openwebtext
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}; run from the repository's root") from None
-    except YAMLError as error:
-        raise UserError(f"{path}: {params._yaml_line(error)}") from None
-    except ValidationError as error:
-        raise UserError(f"{path}: {params._first_line(error)}") from None
+    return read(path, Section).data.openwebtext
 
 
 # -- files ---------------------------------------------------------------------------------------
