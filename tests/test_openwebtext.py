@@ -43,7 +43,7 @@ def texts(*files: Path, n: int) -> list[str]:
 
 
 def use(**changes: object) -> None:
-    """Write paper/params.yaml with other values."""
+    """Write paper/data.yaml with other values."""
     text = (ROOT / openwebtext.PARAMS).read_text()
     for key, value in changes.items():
         lines = text.splitlines()

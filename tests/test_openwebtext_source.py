@@ -77,28 +77,28 @@ def test_the_committed_parameters_pin_the_first_shard():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("n_documents: 100000", "documents: 1", "data.openwebtext.n_documents: must be set"),
+        ("n_documents: 100000", "documents: 1", "openwebtext.n_documents: must be set"),
         ("n_documents: 100000", "n_documents: 1e5", "n_documents: 100000.0: Input should be a va"),
         ("val_fraction: 0.01", "val_fraction: 1.0", "val_fraction: 1.0: Input should be less than"),
-        ("ngram_order: 2", "ngram_order: 3", "data.openwebtext.ngram_order: 3: Input should be"),
-        ("sha256: caed", "sha256: xaed", "data.openwebtext.shards.0.sha256: 'xaed9f4"),
-        ("revision: 79d9", "revision: main", "data.openwebtext.revision: 'main3d7862"),
+        ("ngram_order: 2", "ngram_order: 3", "openwebtext.ngram_order: 3: Input should be"),
+        ("sha256: caed", "sha256: xaed", "openwebtext.shards.0.sha256: 'xaed9f4"),
+        ("revision: 79d9", "revision: main", "openwebtext.revision: 'main3d7862"),
         (
-            "    n_doc",
-            "    seed: 1\n    n_doc",
+            "  n_doc",
+            "  seed: 1\n  n_doc",
             "openwebtext.seed: unknown key; remove it",
         ),
-        ("openwebtext:", "owt:", "data.openwebtext: must be set"),
-        ("  openwebtext:", " {", "line 6: "),
+        ("openwebtext:", "owt:", "openwebtext: must be set"),
+        ("openwebtext:", "{", "line 5: "),
     ],
 )
 def test_a_wrong_parameter_is_one_line_that_names_it(old, new, message):
     text = (ROOT / openwebtext.PARAMS).read_text()
     assert old in text
-    Path("params.yaml").write_text(text.replace(old, new, 1))
+    Path("data.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(UserError) as error:
-        openwebtext.load(Path("params.yaml"))
-    assert str(error.value).startswith("params.yaml: ")
+        openwebtext.load(Path("data.yaml"))
+    assert str(error.value).startswith("data.yaml: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -195,7 +195,7 @@ def test_without_a_network_each_way_out_is_named(monkeypatch):
     message = str(error.value)
     assert "Connection refused" in message
     assert "\n" not in message
-    for way in ("HF_ENDPOINT", "HF_HUB_OFFLINE", "RESABLATE_MIRROR", "data.openwebtext.source"):
+    for way in ("HF_ENDPOINT", "HF_HUB_OFFLINE", "RESABLATE_MIRROR", "openwebtext.source"):
         assert way in message
 
 

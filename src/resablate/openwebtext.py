@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Count = Annotated[int, Field(ge=1)]
 
-PARAMS = Path("paper/params.yaml")
-KEY = "data.openwebtext"
+PARAMS = Path("paper/data.yaml")
+KEY = "openwebtext"
 HUB = "hub"
 ROWS = 64  # read at once: flat memory even with documents of a megabyte
 BUFFER_BYTES = 1 << 20  # of a column read at once, however long a row group is
@@ -47,7 +47,7 @@ class Shard(Strict):
 
 
 class OpenWebText(Strict):
-    """The section data.openwebtext of paper/params.yaml."""
+    """Which documents, and how they are split and measured."""
 
     source: str = Field(min_length=1, description="hub, or a parquet file, or a folder of them")
     repo: str = Field(min_length=1, description="of the hub's data sets")
@@ -67,15 +67,9 @@ class OpenWebText(Strict):
 
 
 class Data(Strict):
-    """The section data of paper/params.yaml."""
+    """paper/data.yaml as a whole."""
 
     openwebtext: OpenWebText
-
-
-class Section(Strict, extra="ignore"):
-    """What of paper/params.yaml is read here; its other keys are checked elsewhere."""
-
-    data: Data
 
 
 class File(NamedTuple):
@@ -87,8 +81,8 @@ class File(NamedTuple):
 
 
 def load(path: Path = PARAMS) -> OpenWebText:
-    """Read and check the section data.openwebtext; UserError names the first key that is wrong."""
-    return read(path, Section).data.openwebtext
+    """Read and check paper/data.yaml; UserError names the first key that is wrong."""
+    return read(path, Data).openwebtext
 
 
 # -- files ---------------------------------------------------------------------------------------
