@@ -103,7 +103,7 @@ FAULTS = {  # each: how it is planted, what must be named, whether it shows with
     "swapped runs": (
         swap,
         [
-            rf"edited: {RUNS}/1.json has MD5 \w+ here, \w+ in dvc.lock \(train@\S+-attn_only-1\)",
+            rf"edited: {RUNS}/1.json has MD5 \w+ here, \w+ in dvc.lock, which dvc checkout brings",
             r"edited: metrics/runs.csv: train@\S+-attn_only-2 best_val_loss is 2\.\d+, \S+ has 2\.",
         ],
         False,

@@ -147,7 +147,8 @@ class Links:
         if here is None and not cached:
             yield Finding("missing", path, "is kept in git, and not here", stage.address)
         elif here is not None and here != md5:
-            yield Finding("edited", path, self._differs(path, md5, here), stage.address)
+            what = self._differs(path, md5, here) + ", which dvc checkout brings" * cached
+            yield Finding("edited", path, what, stage.address)
 
     def _differs(self, path: str, md5: str, here: str) -> str:
         inside = self.files.of(path) if (self.repository.root / path).is_dir() else []

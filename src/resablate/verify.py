@@ -227,10 +227,12 @@ def _files(path: Path) -> list[Path]:
 
 
 def _shortened(findings: list[Finding]) -> Iterator[Finding]:
-    """Yield the findings, of one file that differs in many places the first and how many more."""
+    """Yield the findings, of many in one file or in one folder of runs the first and a count."""
     seen: Counter[str] = Counter()
     for finding in findings:
         file = finding.subject.partition(": ")[0]
+        if finding.what.endswith("dvc checkout brings"):
+            file = "/".join(file.split("/")[:2])
         if finding.kind == "edited":
             seen[file] += 1
         if finding.kind != "edited" or seen[file] <= LINES:
