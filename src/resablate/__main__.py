@@ -12,6 +12,8 @@ COMMANDS = {  # each a module of the package, with `configure` and `main`
     "completion": "print what makes a shell complete these commands",
     "diverge": "name the first difference between two runs",
     "sweep": "run what is stale of a pipeline, several cells at once",
+    "trace": "lead a printed number back to its runs, code, parameters and data",
+    "verify": "check every printed digit, and the chain from code and data to it",
 }
 MODULES = {"bench": "bench.__main__"}  # those of another name than the command's
 

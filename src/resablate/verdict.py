@@ -14,10 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from resablate import paths
 from resablate.diverge import differences
+from resablate.lockfile import load_lock, parse_lock
 from resablate.snapshot import OTHER_OWNER
 
 NUMBERS = ("best_val_loss", "final_val_loss")
@@ -32,7 +31,7 @@ def verdict(file: Path) -> list[str]:
     if "dubious ownership" in _git("rev-parse", "HEAD").stderr:
         return [f"not compared with the committed runs: {OTHER_OWNER}"]
     lock = file.with_suffix(".lock")
-    committed, now = _stages(_committed(lock)), _stages(_text(lock))
+    committed, now = parse_lock(_committed(lock)), load_lock(lock)
     runs = {name: stage for name, stage in now.items() if _document(stage)}
     known = {name: stage for name, stage in runs.items() if name in committed}
     alike = {
@@ -93,10 +92,6 @@ def _document(stage: dict[str, Any]) -> Path | None:
     outs = [Path(out["path"]) for out in stage.get("outs", ())]
     found = [p for p in outs if p == paths.trial().metrics or p.is_relative_to("metrics/runs")]
     return found[0] if found else None
-
-
-def _stages(lock: str) -> dict[str, Any]:
-    return (YAML(typ="safe", pure=True).load(io.StringIO(lock)) or {}).get("stages", {})
 
 
 def _text(path: Path) -> str:
