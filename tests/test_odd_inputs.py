@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from resablate import params, results, snapshot, strict, studies
-from resablate.errors import UserError
+from resablate.errors import UserError, run_command
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
@@ -91,6 +91,9 @@ def test_an_odd_value_in_a_study_is_possible_or_refused_in_one_line():
         (TEXT.encode().replace(b"\nseed: ", b"\nseed:\t"), "line 10: found character '\\t'"),
         (TEXT.encode().replace(b"\nseed: 1337", b"\nseed: *a"), "line 10: found undefined alias"),
         (b"<<<<<<< HEAD\n" + TEXT.encode(), "line 8: expected"),
+        (b"a: " + b"[" * 500 + b"]" * 500, "no parameters: maximum recursion depth exceeded"),
+        (b"seed: " + b"9" * 5000, "no parameters: Exceeds the limit (4300 digits)"),
+        (TEXT.encode().replace(b"1337", b"9" * 400, 1), "9...9"),
         (TEXT.encode().replace(b"1337", b"!!python/object:os.system 1", 1), "tag"),
     ],
 )
@@ -109,6 +112,33 @@ def test_line_ends_and_a_byte_order_mark_of_windows_change_nothing(tmp_path, cha
     text = TEXT.replace("\n", "\r\n") if change == "\r\n" else change + TEXT
     path.write_bytes(text.encode())
     assert params.load(path) == params.load(ROOT / "params.yaml")
+
+
+@pytest.mark.parametrize("key", ["steps", "batch_size"])
+@pytest.mark.parametrize("value", [2**31, 2**63, 10**19])
+def test_a_size_that_fits_no_machine_is_refused(tmp_path, key, value):
+    path = tmp_path / "params.yaml"
+    path.write_text(TEXT.replace(f"\n{key}: null", f"\n{key}: {value}"))
+    with pytest.raises(UserError, match=rf"{key}: \d+: Input should be less than 2147483648"):
+        params.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", "1e3", "٣", " 3", str(2**63), "9" * 50])
+def test_a_seed_is_a_whole_number_in_ascii_digits(text):
+    with pytest.raises(UserError, match=r"SEED: .* must be a whole number from 0 to"):
+        params.seed_of(text)
+    assert params.seed_of(str(2**63 - 1)) == 2**63 - 1
+
+
+@pytest.mark.parametrize("error", [MemoryError("x"), RuntimeError("can't allocate memory: 9")])
+def test_out_of_memory_is_one_line_with_what_to_lower(capsys, error):
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit):
+        run_command(fail)
+    advice = "lower batch_size, n_embd or block_size, or free memory"
+    assert capsys.readouterr().err == f"error: out of memory: {error}; {advice}\n"
 
 
 def test_no_file_and_a_folder_say_where_to_run(tmp_path):

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 import fake_runs
 from resablate import checkpoint, environment, params, runs, studies
 from resablate.data import Tokens
+from resablate.errors import UserError
 from resablate.model import GPT
 from resablate.optimiser import AdamW
 from resablate.progress import Progress
@@ -162,10 +163,17 @@ def test_each_configuration_has_a_sweep_of_learning_rates_before_it_cannot_train
 # -- data, weights, record -------------------------------------------------------------------------
 
 
+def change_vocabulary(folder: Path, **values: object) -> None:
+    file = folder / "vocab.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
 def test_memory_is_flat_over_ten_thousand_batches(tmp_path):
     toy_tokens(tmp_path)
+    n = 32 * 2**20
     with (tmp_path / "train.bin").open("wb") as file:
-        file.truncate(64 * 2**20)
+        file.truncate(2 * n)
+    change_vocabulary(tmp_path, train_tokens=n)
     tokens = Tokens(tmp_path, 8)
     process = psutil.Process()
     tokens.train_batch(1, 0, 4)
@@ -173,6 +181,17 @@ def test_memory_is_flat_over_ten_thousand_batches(tmp_path):
     for position in range(10_000):
         tokens.train_batch(1, position, 4)
     assert process.memory_info().rss - before < 8 * 2**20
+
+
+def test_a_stale_or_damaged_vocabulary_beside_new_tokens_is_refused(tmp_path):
+    toy_tokens(tmp_path)
+    change_vocabulary(tmp_path, val_tokens=201)
+    with pytest.raises(UserError, match=r"tells of .*'val': 402\} bytes of tokens, not .*400\}"):
+        Tokens(tmp_path, 8)
+    for damaged in ("", "[]", "{}", '{"train_tokens": null}'):
+        (tmp_path / "vocab.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"vocab\.json: damaged .*dvc repro -f"):
+            Tokens(tmp_path, 8)
 
 
 def test_equal_weights_have_equal_files_whose_names_are_the_plain_models(tmp_path):
