@@ -1,0 +1,300 @@
+"""Reported beside reproduced: each entry of the registry, what runs here give, and a verdict.
+
+Pure functions of the registry and of what is known here, for the tables of every pipeline.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from resablate import cells, labels
+from resablate.arms import Arm, Arms, Floor, compare
+from resablate.cells import Content, Kind, Section, Table
+from resablate.claims import CLAIMS
+from resablate.params import Run
+from resablate.reported import Entry, Registry
+from resablate.stats import Estimate, estimate, ratio
+
+SISTERS = {"gpt10m": "tiny", "gpt124m": "tiny_owt"}  # where a claim is checked instead
+SIGMAS = 3
+# What the paper leaves unsaid (initialisation, windows of evaluation) may cost this much.
+LOSS_MARGIN, RATIO_MARGIN, PERCENT_MARGIN, NORM_MARGIN = 0.01, 0.02, 2.0, 0.1
+MARGINS: dict[str, Callable[[float], float]] = {
+    "nats/token": lambda x: LOSS_MARGIN * abs(x),
+    "perplexity": lambda x: x * (x**LOSS_MARGIN - 1),  # the loss is its logarithm
+    "ratio": lambda x: RATIO_MARGIN * abs(x),
+    "%": lambda x: PERCENT_MARGIN,
+    "L2 norm": lambda x: max(NORM_MARGIN * abs(x), 0.0005),  # printed to three decimals
+    "growth": lambda x: NORM_MARGIN * abs(x),
+}
+KINDS = {
+    "nats/token": cells.LOSS,
+    "perplexity": cells.PERPLEXITY,
+    "ratio": cells.RATIO,
+    "%": cells.PERCENT,
+    "L2 norm": Kind("L2 norm", ".3g"),
+    "growth": Kind("growth", ".2f", "×"),
+}
+COUNTED = Kind("", ",.0f")
+TEXT = Kind("", "")
+COLUMNS = {
+    "reported": "Reported",
+    "here": "Here",
+    "difference": "Difference",
+    "n": "n here",
+    "scale": "Scale here",
+    "verdict": "Verdict",
+    "claim": "Claim there",
+}
+RULE = (
+    "Verdict. At the paper's own scale: *reproduced* where the difference is at most the larger of"
+    f" {SIGMAS} standard errors of the difference of the two means (a side without a spread takes"
+    f" the other's) and a margin ({LOSS_MARGIN:.0%} of a loss, {RATIO_MARGIN:.0%} of a ratio,"
+    f" {PERCENT_MARGIN:.0f} points of a percentage, {NORM_MARGIN:.0%} of a norm), and the entry's"
+    " claim, if it has one, holds; else *differs*. A run at another scale reproduces no number,"
+    " whatever the difference: *other scale*, and the entry's claim is checked there instead."
+    " Settings and counts: *as reported*"
+    " or *set differently*. *Not run here* is never filled with a guess."
+)
+SEEDS = (
+    "The paper's seeds draw other numbers here, so ours are all finished seeds of the arm. Its"
+    " standard deviations are population ones (X10); for the verdict they are turned into sample"
+    " ones, which ours are."
+)
+
+
+@dataclass(frozen=True)
+class Here:
+    """What is known here."""
+
+    arms: Arms
+    floors: Mapping[str, Floor]  # by scale
+    settings: Mapping[tuple[str, str], Run]  # by scale and implementation
+    documents: Mapping[str, Mapping[str, Any]]  # by data set
+
+    def group(self, scale: str, impl: str | None) -> dict[str, Arm]:
+        """Return the arms of one scale and implementation that have a finished run."""
+        return {arm.config: arm for arm in self.arms.of(scale, impl or "") if arm.finished}
+
+
+class Found(NamedTuple):
+    """What stands beside an entry."""
+
+    kind: Kind
+    estimate: Estimate
+    scale: str
+    verdict: str
+    text: str | None = None  # printed instead of the number
+    claim: str = cells.NONE
+
+
+NOTHING = Estimate(0, None, None, None, None)
+
+
+def count_parameters(
+    n_layer: int, n_embd: int, block_size: int, vocab: int, *, bias: bool, tied: bool
+) -> int:
+    """Return the number of trained parameters of the paper's transformer, from its shapes.
+
+    A block has attention (3 + 1 products of width x width), an FFN (4 + 4), and two LayerNorms;
+    around the blocks stand the token and position embeddings, a LayerNorm and the head.
+    """
+    block = 12 * n_embd**2 + 2 * n_embd + bias * (9 * n_embd + 2 * n_embd)
+    around = (vocab + block_size) * n_embd + n_embd + bias * n_embd
+    return n_layer * block + around + (0 if tied else vocab * n_embd)
+
+
+def measure(quantity: str, config: str | None, arms: Mapping[str, Arm]) -> Estimate:
+    """Return a quantity over arms by configuration; without what it needs, an empty estimate."""
+    if quantity in OF_ONE:
+        arm = arms.get(config or "")
+        return OF_ONE[quantity](arm, arms.get("full")) if arm else NOTHING
+    if quantity in OF_ALL:
+        return OF_ALL[quantity](*(arms.get(name) for name in ("attn_only", "ffn_only", "no_res")))
+    return arms[config].estimate(quantity) if config in arms else NOTHING
+
+
+def _of(n: int, value: float | None) -> Estimate:
+    return Estimate(n, value, None, None, None)
+
+
+def _best(arm: Arm | None) -> list[float]:
+    return list(arm.by_seed("best_val_loss").values()) if arm else []
+
+
+def _ratio(a: Arm | None, b: Arm | None) -> Estimate:
+    return _of(compare(a, b).difference.n, compare(a, b).ratio)
+
+
+def _perplexity(arm: Arm) -> Estimate:
+    best = estimate(_best(arm))
+    return _of(best.n, None if best.mean is None else math.exp(best.mean))
+
+
+def _std_ratio(attn: Arm | None, ffn: Arm | None) -> Estimate:
+    a, f = estimate(_best(attn)), estimate(_best(ffn))
+    return _of(min(a.n, f.n), ratio(a.std, f.std))
+
+
+def _distance(attn: Arm | None, ffn: Arm | None) -> Estimate:
+    losses, floor = _best(attn), estimate(_best(ffn))
+    known = losses and floor.mean is not None
+    return _of(min(len(losses), floor.n), floor.mean - max(losses) if known else None)
+
+
+OF_ONE: dict[str, Callable[[Arm, Arm | None], Estimate]] = {  # of an arm and Full Residual
+    "best_min": lambda arm, full: _of(len(_best(arm)), min(_best(arm), default=None)),
+    "best_max": lambda arm, full: _of(len(_best(arm)), max(_best(arm), default=None)),
+    "perplexity": lambda arm, full: _perplexity(arm),
+    "ratio_to_full": _ratio,
+    "gap_to_full": lambda arm, full: compare(arm, full).percent,
+}
+OF_ALL: dict[str, Callable[[Arm | None, Arm | None, Arm | None], Estimate]] = {
+    "ffn_attn_ratio": lambda attn, ffn, no_res: _ratio(ffn, attn),
+    "ffn_minus_attn": lambda attn, ffn, no_res: compare(ffn, attn).difference,
+    "no_res_minus_ffn": lambda attn, ffn, no_res: compare(no_res, ffn).difference,
+    "std_ratio": lambda attn, ffn, no_res: _std_ratio(attn, ffn),
+    "distance_to_floor": lambda attn, ffn, no_res: _distance(attn, ffn),
+}
+
+
+def tolerance(entry: Entry, of: Estimate) -> float:
+    """Return the largest difference that still counts as reproduced (RULE)."""
+    center = entry.center or 0.0
+    spreads = [entry.spread, of.std]
+    known = [spread for spread in spreads if spread is not None]
+    error = 0.0
+    if known:
+        ours, theirs = (spread if spread is not None else known[0] for spread in reversed(spreads))
+        error = math.sqrt(theirs**2 / (entry.count or 1) + ours**2 / max(of.n, 1))
+    return max(SIGMAS * error, MARGINS[entry.unit](center))
+
+
+def find(entry: Entry, here: Here) -> Found:
+    """Return what stands beside an entry, and the verdict."""
+    if entry.setting is not None:
+        return _setting(entry, here)
+    if entry.dataset is not None:
+        return _counted(entry, here)
+    if entry.quantity == "n_params":
+        return _parameters(entry, here)
+    if entry.scale is None:
+        return absent(f"by construction: {entry.where}")
+    scales = (entry.scale, SISTERS[entry.scale])
+    scale = next((s for s in scales if here.group(s, entry.impl)), None)
+    return _measured(entry, here, scale) if scale and entry.comparable else absent()
+
+
+def absent(verdict: str = "not run here") -> Found:
+    """Return what stands beside an entry of which nothing is known here."""
+    return Found(TEXT, NOTHING, cells.NONE, verdict)
+
+
+def _measured(entry: Entry, here: Here, scale: str) -> Found:
+    """Return a measure of the runs at a scale, and whether the entry's claim holds there."""
+    arms = here.group(scale, entry.impl)
+    holds = None
+    if entry.claim is not None:
+        holds = CLAIMS[entry.claim].holds(arms, here.floors[scale]["floor"], entry.config or "")
+    of = NOTHING if entry.quantity == "statement" else measure(entry.quantity, entry.config, arms)
+    if of.mean is None and holds is None:
+        return absent()
+    verdict = "other scale" if scale != entry.scale else _verdict(entry, of, holds)
+    claim = cells.NONE
+    if entry.claim is not None and holds is not None:
+        claim = f"{'holds' if holds else 'fails'}: {CLAIMS[entry.claim].text}"
+    return Found(KINDS.get(entry.unit, TEXT), of, labels.scale(scale), verdict, claim=claim)
+
+
+def _verdict(entry: Entry, of: Estimate, holds: bool | None) -> str:
+    if entry.center is None or of.mean is None:
+        return "reproduced" if holds else "differs"
+    near = abs(of.mean - entry.center) <= tolerance(entry, of)
+    return "reproduced" if near and holds is not False else "differs"
+
+
+def _setting(entry: Entry, here: Here) -> Found:
+    run = here.settings.get((entry.scale or "", entry.impl or ""))
+    if run is None:
+        return absent()
+    own = getattr(run, entry.setting or "")
+    same = own == entry.value and isinstance(own, bool) == isinstance(entry.value, bool)
+    verdict = "as reported" if same else "set differently"
+    number = None if isinstance(own, bool | str) else own
+    text = f"{own:,}" if isinstance(own, int) and not isinstance(own, bool) else str(own)
+    return Found(TEXT, _of(0, number), labels.scale(entry.scale or ""), verdict, text)
+
+
+def _counted(entry: Entry, here: Here) -> Found:
+    document = here.documents.get(entry.dataset or "", {})
+    names = ("train_documents", "val_documents")
+    parts = names if entry.quantity == "documents" else (entry.quantity,)
+    if any(name not in document for name in parts):
+        return absent()
+    total = sum(document[name] for name in parts)
+    if "stand-in" in document.get("corpus", ""):
+        verdict = "other corpus: a stand-in"
+    else:
+        near = math.isclose(total, entry.center or 0, rel_tol=LOSS_MARGIN)
+        verdict = "as reported" if near else "set differently"
+    return Found(COUNTED, _of(1, total), cells.NONE, verdict)
+
+
+def _parameters(entry: Entry, here: Here) -> Found:
+    run = here.settings.get((entry.scale or "", entry.impl or ""))
+    vocab = here.documents.get(run.dataset, {}).get("vocab_size") if run else None
+    if run is None or vocab is None:
+        return absent()
+    counted = count_parameters(
+        run.n_layer, run.n_embd, run.block_size, vocab, bias=run.bias, tied=run.tie_weights
+    )
+    near = math.isclose(counted, entry.center or 0, rel_tol=LOSS_MARGIN)
+    verdict = "as reported" if near else "set differently"
+    return Found(COUNTED, _of(1, counted), labels.scale(entry.scale or ""), verdict)
+
+
+def _contents(entry: Entry, here: Here) -> dict[str, Content]:
+    found = find(entry, here)
+    kind, of = found.kind, found.estimate
+    number = entry.value if entry.setting else entry.center
+    numeric = isinstance(number, int | float) and not isinstance(number, bool)
+    reported = Estimate(
+        entry.count or 0, number if numeric else None, entry.std, entry.lo, entry.hi
+    )
+    difference = of.mean - number if numeric and of.mean is not None else None
+    signed = Kind(kind.unit, "+z" + kind.spec.removeprefix("+z"), kind.suffix)
+    text = None if difference is None or kind is not TEXT else f"{difference:+g}"
+    style = "spread" if of.std is not None and kind is cells.LOSS else "value"
+    return {
+        "reported": Content(Kind(entry.unit, ""), reported, text=entry.printed),
+        "here": Content(kind, of, style, found.text),
+        "difference": Content(signed, _of(of.n, difference), text=text),
+        "n": cells.value(cells.RUNS, of.n or None, of.n),
+        "scale": cells.value(TEXT, None, 0, found.scale),
+        "verdict": cells.value(TEXT, None, 0, found.verdict),
+        "claim": cells.value(TEXT, None, 0, found.claim),
+    }
+
+
+def label(entry: Entry) -> str:
+    """Return what a row is called: its id, configuration and quantity."""
+    config = f"{labels.config(entry.config)}, " if entry.config else ""
+    note = f" ({entry.note})" if entry.note else ""
+    return f"`{entry.id}` {config}{entry.setting or entry.label}{note}"
+
+
+def table(registry: Registry, here: Here) -> Table:
+    """Return every entry of the registry beside what was found here."""
+    by_title: dict[str, dict[str, tuple[str, dict[str, Content]]]] = {}
+    verdicts: Counter[str] = Counter()
+    for entry in registry.entries.values():
+        contents = _contents(entry, here)
+        by_title.setdefault(entry.title, {})[entry.id] = (label(entry), contents)
+        verdicts[str(contents["verdict"].text).partition(":")[0]] += 1
+    sections = [Section(title, COLUMNS, rows) for title, rows in by_title.items()]
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(verdicts.items()))
+    notes = [f"{len(registry.entries)} entries: {counts}.", RULE, SEEDS]
+    notes.append(cells.ROUNDING.format(name="reported"))
+    return Table("reported", "What the paper reports, beside what runs here give", sections, notes)
