@@ -31,8 +31,8 @@ class Line(NamedTuple):
     shows: str
 
 
-class Contradiction(NamedTuple):
-    """What the paper says, and how to compute what contradicts it."""
+class Inconsistency(NamedTuple):
+    """What the paper says, and how to compute what speaks against it."""
 
     id: str
     says: str
@@ -48,7 +48,7 @@ def _x1(r: Registry, here: Here) -> Iterable[Line]:
         for run in arm.finished
         if arm.impl == "nanogpt" and None not in (run["final_val_loss"], run["full_val_loss"])
     ]
-    formula = f"largest |redrawn batches − whole split| of {len(noise)} nanoGPT runs here"
+    formula = f"redrawn batches against whole split, largest of {len(noise)} nanoGPT runs here"
     value = max(noise, default=None)
     yield Line("noise", formula, value, LOSS, "what redrawn validation batches do")
 
@@ -206,23 +206,23 @@ def _x17(r: Registry, here: Here) -> Iterable[Line]:
 
 
 ALL = (
-    Contradiction("X1", "random validation batches are why AttnOnly shows 3.35 and not 1.58", _x1),
-    Contradiction("X2", "at g = 2 AttnOnly reached 1.54, and all gains overlap", _x2),
-    Contradiction("X3", "124M Full Residual, in v1 and in v3", _x3),
-    Contradiction("X4", "124M FFNOnly: the floor", _x4),
-    Contradiction("X5", "124M ranges do not overlap", _x5),
-    Contradiction("X6", "AttnOnly 10M, seed 1337", _x6),
-    Contradiction("X7", "FFNOnly 10M reproduces closely", _x7),
-    Contradiction("X8", "No Residual − FFNOnly is well within measurement noise", _x8),
-    Contradiction("X9", "the std of Phase 2 is two orders of magnitude larger", _x9),
-    Contradiction("X10", "standard deviations, kind not stated", _x10),
-    Contradiction("X11", "Figure 5: the gap's range over the other two 124M seeds", _x11),
-    Contradiction("X12", "hidden norms as evidence that AttnOnly recovers by routing", _x12),
-    Contradiction("X13", "best and final coincide, improving to the last checkpoint", _x13),
-    Contradiction("X14", "the asymmetry decreases at 124M (gap +50.1% vs. +6.5%)", _x14),
-    Contradiction("X15", "Figure 5: the 124M distinction is confirmed by the 8-seed sweep", _x15),
-    Contradiction("X16", "parameter counts", _x16),
-    Contradiction("X17", "124M trains for 20,000 steps", _x17),
+    Inconsistency("X1", "random validation batches are why AttnOnly shows 3.35 and not 1.58", _x1),
+    Inconsistency("X2", "at g = 2 AttnOnly reached 1.54, and all gains overlap", _x2),
+    Inconsistency("X3", "124M Full Residual, in v1 and in v3", _x3),
+    Inconsistency("X4", "124M FFNOnly: the floor", _x4),
+    Inconsistency("X5", "124M ranges do not overlap", _x5),
+    Inconsistency("X6", "AttnOnly 10M, seed 1337", _x6),
+    Inconsistency("X7", "FFNOnly 10M reproduces closely", _x7),
+    Inconsistency("X8", "No Residual − FFNOnly is well within measurement noise", _x8),
+    Inconsistency("X9", "the std of Phase 2 is two orders of magnitude larger", _x9),
+    Inconsistency("X10", "standard deviations, kind not stated", _x10),
+    Inconsistency("X11", "Figure 5: the gap's range over the other two 124M seeds", _x11),
+    Inconsistency("X12", "hidden norms as evidence that AttnOnly recovers by routing", _x12),
+    Inconsistency("X13", "best and final coincide, improving to the last checkpoint", _x13),
+    Inconsistency("X14", "the asymmetry decreases at 124M (gap +50.1% vs. +6.5%)", _x14),
+    Inconsistency("X15", "Figure 5: the 124M distinction is confirmed by the 8-seed sweep", _x15),
+    Inconsistency("X16", "parameter counts", _x16),
+    Inconsistency("X17", "124M trains for 20,000 steps", _x17),
 )
 
 
@@ -231,18 +231,18 @@ def _text(words: str) -> Content:
 
 
 def table(registry: Registry, here: Here) -> Table:
-    """Return the contradictions, a row a computation."""
+    """Return the inconsistencies, a row a computation."""
     rows: dict[str, tuple[str, dict[str, Content]]] = {}
-    for contradiction in ALL:
-        for position, line in enumerate(contradiction.lines(registry, here)):
-            head = f"{contradiction.id}. {contradiction.says}" if position == 0 else ""
+    for inconsistency in ALL:
+        for position, line in enumerate(inconsistency.lines(registry, here)):
+            head = f"{inconsistency.id}. {inconsistency.says}" if position == 0 else ""
             number = Content(line.kind, Estimate(1, line.value, None, None, None))
             contents = {"computation": _text(line.formula), "value": number}
             contents["shows"] = _text(line.shows)
-            rows[f"{contradiction.id}.{line.key}"] = (head, contents)
+            rows[f"{inconsistency.id}.{line.key}"] = (head, contents)
     notes = [
         "Every number is computed from `data/reported.yaml`, the model's shapes or the runs here.",
-        cells.ROUNDING.format(name="contradictions"),
+        cells.ROUNDING.format(name="inconsistencies"),
     ]
     section = Section("The paper says", COLUMNS, rows)
-    return Table("contradictions", "Where the paper disagrees with itself", [section], notes)
+    return Table("inconsistencies", "Where the paper disagrees with itself", [section], notes)
