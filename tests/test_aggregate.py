@@ -246,8 +246,7 @@ def test_escape_step_is_the_first_evaluation_clearly_below_the_floor():
     assert results.escape_step({"step": [0.0], "val_loss": [float("nan")]}, 3.3) is None
 
 
-def test_the_stage_tracks_the_data_set_of_every_scale():
+def test_the_stage_tracks_every_parameter_that_its_tables_set_beside_the_papers():
     load = YAML(typ="safe", pure=True).load
     stage = load((fake_runs.REPOSITORY / "dvc.yaml").read_text())["stages"]["aggregate"]
-    scales = load((fake_runs.REPOSITORY / "params.yaml").read_text())["scales"]
-    assert stage["params"] == ["grid", *(f"scales.{name}.dataset" for name in scales)]
+    assert stage["params"] == ["grid", "base", "scales", "impls", "configs"]

@@ -8,7 +8,7 @@ import io
 import math
 import re
 import statistics
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -185,17 +185,22 @@ def _check(schema: type[Checked], values: object, where: str) -> Checked:
 def load(path: Path = REGISTRY) -> Registry:
     """Read and check the registry; UserError names the first key that is wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
-        values = YAML(typ="safe", pure=True).load(io.StringIO(text))
+        return _parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; take it from git again") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+
+
+@lru_cache(maxsize=1)  # half a second, and tables are derived a hundred times to find their runs
+def _parse(text: str) -> Registry:
+    try:
+        values = YAML(typ="safe", pure=True).load(io.StringIO(text))
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         problem = (getattr(error, "problem", None) or str(error)).strip().splitlines()[0]
-        raise UserError(f"{path}: {place}{problem}") from None
+        raise UserError(f"{REGISTRY}: {place}{problem}") from None
     registry = _check(Registry, values, "")
     _ = registry.entries  # checked here and now
     return registry

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from resablate import cells, labels
+from resablate import cells, labels, paths, results
 from resablate.arms import Arm, Arms, Floor, compare
 from resablate.cells import Content, Kind, Section, Table
 from resablate.claims import CLAIMS
-from resablate.params import Run
+from resablate.params import Params, Run
 from resablate.reported import Entry, Registry
 from resablate.stats import Estimate, estimate, ratio
 
@@ -77,6 +77,23 @@ class Here:
     def group(self, scale: str, impl: str | None) -> dict[str, Arm]:
         """Return the arms of one scale and implementation that have a finished run."""
         return {arm.config: arm for arm in self.arms.of(scale, impl or "") if arm.finished}
+
+
+def known(declared: Params, arms: Arms, floors: Mapping[str, Floor]) -> Here:
+    """Return what params.yaml and the documents of its data sets say, beside the arms."""
+    settings = {
+        (scale, impl): declared.resolve(scale, impl, next(iter(declared.configs)))
+        for scale in declared.scales
+        for impl in declared.impls
+    }
+    datasets = {run.dataset for run in settings.values()}
+    documents = {
+        dataset: results.read_json(
+            paths.data_document(dataset), f"run `dvc repro prepare_{dataset}`"
+        )
+        for dataset in sorted(datasets)
+    }
+    return Here(arms, floors, settings, documents)
 
 
 class Found(NamedTuple):
