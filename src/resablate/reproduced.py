@@ -38,6 +38,7 @@ KINDS = {
     "growth": Kind("growth", ".2f", "×"),
 }
 COUNTED = Kind("", ",.0f")
+PLAIN = Kind("setting", "")
 TEXT = Kind("", "")
 COLUMNS = {
     "reported": "Reported",
@@ -46,8 +47,9 @@ COLUMNS = {
     "n": "n here",
     "scale": "Scale here",
     "verdict": "Verdict",
-    "claim": "Claim there",
+    "claim": "Claim",
 }
+ALWAYS = ("reported", "here", "verdict")
 RULE = (
     "Verdict. At the paper's own scale: *reproduced* where the difference is at most the larger of"
     f" {SIGMAS} standard errors of the difference of the two means (a side without a spread takes"
@@ -256,7 +258,7 @@ def _counted(entry: Entry, here: Here) -> Found:
     else:
         near = math.isclose(total, entry.center or 0, rel_tol=LOSS_MARGIN)
         verdict = "as reported" if near else "set differently"
-    return Found(COUNTED, _of(1, total), cells.NONE, verdict)
+    return Found(COUNTED, _of(0, total), cells.NONE, verdict)
 
 
 def _parameters(entry: Entry, here: Here) -> Found:
@@ -269,23 +271,23 @@ def _parameters(entry: Entry, here: Here) -> Found:
     )
     near = math.isclose(counted, entry.center or 0, rel_tol=LOSS_MARGIN)
     verdict = "as reported" if near else "set differently"
-    return Found(COUNTED, _of(1, counted), labels.scale(entry.scale or ""), verdict)
+    return Found(COUNTED, _of(0, counted), labels.scale(entry.scale or ""), verdict)
 
 
 def _contents(entry: Entry, here: Here) -> dict[str, Content]:
     found = find(entry, here)
-    kind, of = found.kind, found.estimate
-    number = entry.value if entry.setting else entry.center
+    of, number = found.estimate, entry.value if entry.setting else entry.center
     numeric = isinstance(number, int | float) and not isinstance(number, bool)
+    kind = KINDS.get(entry.unit, PLAIN if numeric else TEXT) if found.kind is TEXT else found.kind
     reported = Estimate(
         entry.count or 0, number if numeric else None, entry.std, entry.lo, entry.hi
     )
     difference = of.mean - number if numeric and of.mean is not None else None
     signed = Kind(kind.unit, "+z" + kind.spec.removeprefix("+z"), kind.suffix)
-    text = None if difference is None or kind is not TEXT else f"{difference:+g}"
+    text = None if difference is None or kind is not PLAIN else f"{difference:+g}"
     style = "spread" if of.std is not None and kind is cells.LOSS else "value"
     return {
-        "reported": Content(Kind(entry.unit, ""), reported, text=entry.printed),
+        "reported": Content(Kind(kind.unit, ""), reported, text=entry.printed),
         "here": Content(kind, of, style, found.text),
         "difference": Content(signed, _of(of.n, difference), text=text),
         "n": cells.value(cells.RUNS, of.n or None, of.n),
@@ -293,6 +295,17 @@ def _contents(entry: Entry, here: Here) -> dict[str, Content]:
         "verdict": cells.value(TEXT, None, 0, found.verdict),
         "claim": cells.value(TEXT, None, 0, found.claim),
     }
+
+
+def _section(title: str, rows: Mapping[str, tuple[str, dict[str, Content]]]) -> Section:
+    """Return a section with the columns in which it has something to say."""
+    said = {
+        column
+        for _, contents in rows.values()
+        for column, content in contents.items()
+        if column in ALWAYS or content.printed() != cells.NONE
+    }
+    return Section(title, {key: head for key, head in COLUMNS.items() if key in said}, rows)
 
 
 def label(entry: Entry) -> str:
@@ -310,7 +323,7 @@ def table(registry: Registry, here: Here) -> Table:
         contents = _contents(entry, here)
         by_title.setdefault(entry.title, {})[entry.id] = (label(entry), contents)
         verdicts[str(contents["verdict"].text).partition(":")[0]] += 1
-    sections = [Section(title, COLUMNS, rows) for title, rows in by_title.items()]
+    sections = [_section(title, rows) for title, rows in by_title.items()]
     counts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(verdicts.items()))
     notes = [f"{len(registry.entries)} entries: {counts}.", RULE, SEEDS]
     notes.append(cells.ROUNDING.format(name="reported"))

@@ -12,7 +12,8 @@ from resablate import labels
 from resablate.results import Curve, Result
 
 WIDTH, HEIGHT = 460, 300
-LEFT, RIGHT, TOP, BOTTOM = 52, 10, 26, 38
+LEFT, RIGHT, TOP, BOTTOM = 52, 18, 26, 38
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MARGIN = 0.25  # nats of room around the losses
 
 
@@ -78,7 +79,9 @@ class Axis:
         if self.log:
             step = max(1, math.ceil((self.high - self.low) / 7))
             powers = range(int(self.high), int(self.low), -step)
-            return [Tick(self(10.0**k), f"1e{k}") for k in powers] + [Tick(self(0.0), "0")]
+            return [Tick(self(10.0**k), f"10{str(k).translate(RAISED)}") for k in powers] + [
+                Tick(self(0.0), "0")
+            ]
         step = 0.5 if self.high - self.low < 5 else 1.0
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [Tick(self(k * step), f"{k * step:.1f}") for k in range(first, last + 1)]

@@ -54,7 +54,11 @@ def _groups(arms: list[Arm], kinds: Mapping[str, str]) -> str:
 
 def _named(arm: Arm) -> str:
     best = arm.estimate("best_val_loss")
-    number = "" if best.mean is None else f" ({best.mean:.4f}, n = {best.n})"
+    number = (
+        ""
+        if best.mean is None
+        else f" ({best.mean:.4f}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{best.n})"
+    )
     return f"{labels.config(arm.config)}{number}"
 
 

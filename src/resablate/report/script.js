@@ -22,7 +22,7 @@
     }
     return dl;
   };
-  const seeds = (cell) => cell.runs.map((i) => data.runs[i].seed).join(", ");
+  const seeds = (cell) => [...new Set(cell.runs.map((i) => data.runs[i].seed))].join(", ");
   const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 
   const files = (title, indices) => {
@@ -235,5 +235,5 @@
     if (link) show(id, link);
   };
   addEventListener("hashchange", follow);
-  follow();
+  addEventListener("load", () => setTimeout(follow)); // after the browser has gone to the cell
 })();

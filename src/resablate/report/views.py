@@ -36,6 +36,10 @@ class Grid(NamedTuple):
     columns: list[str]
     rows: list[tuple[list[Span], list[CellView]]]
 
+    def numeric(self, column: int) -> bool:
+        """Return whether a column holds numbers."""
+        return any(cells[column].numeric for _, cells in self.rows)
+
 
 class TableView(NamedTuple):
     """A table as its Markdown and its cells say."""

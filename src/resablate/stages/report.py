@@ -29,7 +29,6 @@ RUN_COLUMNS = (
     "best_step",
     "final_val_loss",
     "full_val_loss",
-    "bits_per_byte",
     "n_params",
     "steps",
     "escape_step",
