@@ -1,4 +1,4 @@
-# make repro · make test · make bench — each sets up .venv by itself the first time
+# make repro · make report · make test · make bench — each sets up .venv by itself the first time
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 # Stages call `python`: it must be the one of .venv.
@@ -6,9 +6,10 @@ export PATH := $(BIN):$(PATH)
 # The code of this very folder, also in a copy of it.
 export PYTHONPATH := src
 
-.PHONY: help repro test lint bench
+.PHONY: help repro report test lint bench
 help:
 	@echo "make repro   run the whole pipeline on real data (about 8 minutes on 2 cores)"
+	@echo "make report  open the page of results"
 	@echo "make test    lint and test (about 3 minutes)"
 	@echo "make bench   measure speed and memory on an idle machine (about 6 minutes)"
 
@@ -22,6 +23,9 @@ help:
 
 repro: .venv/installed
 	python -m resablate.sweep
+
+report: .venv/installed
+	python -m resablate report
 
 lint: .venv/installed
 	ruff check .

@@ -5,7 +5,7 @@ command `python -m resablate trace ID` adds those, and checks every link.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from resablate.provenance import Provenance
@@ -28,8 +28,13 @@ class Pool:
         return self._known[key]
 
 
-def compact(provenance: Provenance, ids: Iterable[str]) -> dict[str, Any]:
-    """Return the lineage of cells: each names runs, stages and texts by their place in lists."""
+def compact(
+    provenance: Provenance, ids: Iterable[str], formulas: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the lineage of cells: each names runs, stages and texts by their place in lists.
+
+    formulas: by cell, what is computed, where `provenance` has no sentence for it.
+    """
     texts, runs, stages, files, parameters, sources = (Pool() for _ in range(6))
     cells: dict[str, Any] = {}
     for identity in ids:
@@ -43,7 +48,7 @@ def compact(provenance: Provenance, ids: Iterable[str]) -> dict[str, Any]:
         }
         cells[identity] = {
             **{key: line[key] for key in KEPT if line.get(key) not in (None, "")},
-            "formula": texts.add(line["formula"]),
+            "formula": texts.add(line["formula"] or formulas.get(identity)),
             "rounding": texts.add(line["rounding"]),
             "exact": line["runs_exact"],
             "runs": [runs.add(_run(run)) for run in line["runs"]],
@@ -58,16 +63,16 @@ def compact(provenance: Provenance, ids: Iterable[str]) -> dict[str, Any]:
 
 def _of(line: dict[str, Any], files: Pool, parameters: Pool) -> list[Any]:
     stage = line["stages"].get(line["producer"])
-    return _stage(stage, files, parameters) if stage else [None, None, [], [], []]
+    return _stage(stage, files, parameters) if stage else [None, [], [], []]
 
 
 def _stage(stage: dict[str, Any], files: Pool, parameters: Pool) -> list[Any]:
-    """Return a stage's command, parameters, code, data and outs, the files as [path, md5]."""
+    """Return a stage's parameters, code, data and outs, the files as [path, md5]."""
     groups = [
         [files.add([path, md5]) for path, md5 in sorted(stage.get(group, {}).items())]
         for group in ("code", "data", "outs")
     ]
-    return [stage.get("command"), parameters.add(stage.get("parameters", {})), *groups]
+    return [parameters.add(stage.get("parameters", {})), *groups]
 
 
 def _run(run: dict[str, Any]) -> dict[str, Any]:

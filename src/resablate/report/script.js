@@ -33,9 +33,9 @@
     });
     return make("details", make("summary", `${title}: ${count(items.length, "file")}, md5`), make("ul", ...items));
   };
-  const stage = ([name, command, parameters, code, inputs, outs]) => {
+  const stage = ([name, parameters, code, inputs, outs]) => {
     const made = make("details", make("summary", make("code", name)));
-    if (command) made.append(make("p", make("code", command)));
+    made.append(make("p", "Run it again: ", make("code", `dvc repro -f -s ${name}`)));
     const values = data.parameters[parameters];
     if (values && Object.keys(values).length) {
       const text = JSON.stringify(values, null, 1);
@@ -87,8 +87,7 @@
       wide.className = "scroll";
       parts.push(...note, wide);
     }
-    const made = [data.stages, cell.producer];
-    parts.push(make("h3", "Made by"), stage(made[0][made[1]]));
+    parts.push(make("h3", "Made by"), stage(data.stages[cell.producer]));
     if (cell.stages.length) parts.push(make("h3", "From"), ...cell.stages.map((i) => stage(data.stages[i])));
     for (const i of cell.sources) {
       const source = data.sources[i];

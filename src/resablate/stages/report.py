@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resablate import params, paths, results
+from resablate import params, paths, reported, results
 from resablate.arms import Arms
 from resablate.errors import run_command
 from resablate.files import write_text
@@ -65,6 +65,16 @@ def environment(declared: params.Params, runs: list[Result]) -> list[tuple[str, 
     return [*shown, ("pinned", ", ".join(versions))]
 
 
+def formulas(registry: reported.Registry) -> dict[str, str]:
+    """Return what stands in the cells of the table of reported values."""
+    said = {}
+    for identity, entry in registry.entries.items():
+        said[f"reported.{identity}.reported"] = f"as printed: {entry.source}"
+        said[f"reported.{identity}.here"] = registry.quantities[entry.quantity].means
+        said[f"reported.{identity}.difference"] = "here − reported"
+    return said
+
+
 def content() -> Page:
     """Read everything that the page shows."""
     declared = params.load()
@@ -88,7 +98,9 @@ def content() -> Page:
         figures=[views.figure(paths.PLOTS / f"{name}.svg", text) for name, text in FIGURES.items()],
         runs=views.runs(paths.RUNS_CSV, RUN_COLUMNS),
         environment=environment(declared, runs),
-        lineage=lineage.compact(Provenance(Path()), views.numbers(tables)),
+        lineage=lineage.compact(
+            Provenance(Path()), views.numbers(tables), formulas(reported.load())
+        ),
     )
 
 
