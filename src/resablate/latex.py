@@ -1,5 +1,6 @@
 """Tables as LaTeX (booktabs), with the id of each cell in a comment beside it."""
 
+import re
 from pathlib import Path
 
 from resablate.cells import Section, Table
@@ -30,11 +31,12 @@ ESCAPES = str.maketrans(
         "⁵": "$^{5}$",
     }
 )
+MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
 
 
 def escape(text: str) -> str:
     """Return text that LaTeX prints as it stands."""
-    return text.translate(ESCAPES)
+    return MINUS.sub("−", text).translate(ESCAPES)
 
 
 def texts(folder: Path, table: Table) -> dict[Path, str]:

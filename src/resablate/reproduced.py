@@ -1,20 +1,19 @@
-"""Reported beside reproduced: each entry of the registry, what runs here give, and a verdict.
+"""What stands beside each reported value: what runs here give, and a verdict by one rule.
 
 Pure functions of the registry and of what is known here, for the tables of every pipeline.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from resablate import cells, labels, paths, results
 from resablate.arms import Arm, Arms, Floor, compare
-from resablate.cells import Content, Kind, Section, Table
+from resablate.cells import Kind
 from resablate.claims import CLAIMS
 from resablate.params import Params, Run
-from resablate.reported import Entry, Registry
+from resablate.reported import Entry
 from resablate.stats import Estimate, estimate, ratio
 
 SISTERS = {"gpt10m": "tiny", "gpt124m": "tiny_owt"}  # where a claim is checked instead
@@ -37,34 +36,9 @@ KINDS = {
     "L2 norm": Kind("L2 norm", ".3g"),
     "growth": Kind("growth", ".2f", "×"),
 }
-COUNTED = Kind("", ",.0f")
+COUNTED = Kind("count", ",.0f")
 PLAIN = Kind("setting", "")
 TEXT = Kind("", "")
-COLUMNS = {
-    "reported": "Reported",
-    "here": "Here",
-    "difference": "Difference",
-    "n": "n here",
-    "scale": "Scale here",
-    "verdict": "Verdict",
-    "claim": "Claim",
-}
-ALWAYS = ("reported", "here", "verdict")
-RULE = (
-    "Verdict. At the paper's own scale: *reproduced* where the difference is at most the larger of"
-    f" {SIGMAS} standard errors of the difference of the two means (a side without a spread takes"
-    f" the other's) and a margin ({LOSS_MARGIN:.0%} of a loss, {RATIO_MARGIN:.0%} of a ratio,"
-    f" {PERCENT_MARGIN:.0f} points of a percentage, {NORM_MARGIN:.0%} of a norm), and the entry's"
-    " claim, if it has one, holds; else *differs*. A run at another scale reproduces no number,"
-    " whatever the difference: *other scale*, and the entry's claim is checked there instead."
-    " Settings and counts: *as reported*"
-    " or *set differently*. *Not run here* is never filled with a guess."
-)
-SEEDS = (
-    "The paper's seeds draw other numbers here, so ours are all finished seeds of the arm. Its"
-    " standard deviations are population ones (X10); for the verdict they are turned into sample"
-    " ones, which ours are."
-)
 
 
 @dataclass(frozen=True)
@@ -272,59 +246,3 @@ def _parameters(entry: Entry, here: Here) -> Found:
     near = math.isclose(counted, entry.center or 0, rel_tol=LOSS_MARGIN)
     verdict = "as reported" if near else "set differently"
     return Found(COUNTED, _of(0, counted), labels.scale(entry.scale or ""), verdict)
-
-
-def _contents(entry: Entry, here: Here) -> dict[str, Content]:
-    found = find(entry, here)
-    of, number = found.estimate, entry.value if entry.setting else entry.center
-    numeric = isinstance(number, int | float) and not isinstance(number, bool)
-    kind = KINDS.get(entry.unit, PLAIN if numeric else TEXT) if found.kind is TEXT else found.kind
-    reported = Estimate(
-        entry.count or 0, number if numeric else None, entry.std, entry.lo, entry.hi
-    )
-    difference = of.mean - number if numeric and of.mean is not None else None
-    signed = Kind(kind.unit, "+z" + kind.spec.removeprefix("+z"), kind.suffix)
-    text = None if difference is None or kind is not PLAIN else f"{difference:+g}"
-    style = "spread" if of.std is not None and kind is cells.LOSS else "value"
-    return {
-        "reported": Content(Kind(kind.unit, ""), reported, text=entry.printed),
-        "here": Content(kind, of, style, found.text),
-        "difference": Content(signed, _of(of.n, difference), text=text),
-        "n": cells.value(cells.RUNS, of.n or None, of.n),
-        "scale": cells.value(TEXT, None, 0, found.scale),
-        "verdict": cells.value(TEXT, None, 0, found.verdict),
-        "claim": cells.value(TEXT, None, 0, found.claim),
-    }
-
-
-def _section(title: str, rows: Mapping[str, tuple[str, dict[str, Content]]]) -> Section:
-    """Return a section with the columns in which it has something to say."""
-    said = {
-        column
-        for _, contents in rows.values()
-        for column, content in contents.items()
-        if column in ALWAYS or content.printed() != cells.NONE
-    }
-    return Section(title, {key: head for key, head in COLUMNS.items() if key in said}, rows)
-
-
-def label(entry: Entry) -> str:
-    """Return what a row is called: its id, configuration and quantity."""
-    config = f"{labels.config(entry.config)}, " if entry.config else ""
-    note = f" ({entry.note})" if entry.note else ""
-    return f"`{entry.id}` {config}{entry.setting or entry.label}{note}"
-
-
-def table(registry: Registry, here: Here) -> Table:
-    """Return every entry of the registry beside what was found here."""
-    by_title: dict[str, dict[str, tuple[str, dict[str, Content]]]] = {}
-    verdicts: Counter[str] = Counter()
-    for entry in registry.entries.values():
-        contents = _contents(entry, here)
-        by_title.setdefault(entry.title, {})[entry.id] = (label(entry), contents)
-        verdicts[str(contents["verdict"].text).partition(":")[0]] += 1
-    sections = [_section(title, rows) for title, rows in by_title.items()]
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(verdicts.items()))
-    notes = [f"{len(registry.entries)} entries: {counts}.", RULE, SEEDS]
-    notes.append(cells.ROUNDING.format(name="reported"))
-    return Table("reported", "What the paper reports, beside what runs here give", sections, notes)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resablate import (
+    beside,
     cells,
     inconsistencies,
     latex,
@@ -47,7 +48,8 @@ def derive(runs: Sequence[Result]) -> dict[Path, str]:
     made = [tables.configurations(n, arms, first, floors[first]) for n in tables.PER_CONFIGURATION]
     made.append(tables.asymmetry(arms, floors))
     registry, here = reported.load(), reproduced.known(declared, arms, floors)
-    made += [reproduced.table(registry, here), inconsistencies.table(registry, here)]
+    made = [beside.below(table, registry, here) for table in made]
+    made += [beside.table(registry, here), inconsistencies.table(registry, here)]
     files = {paths.RUNS_CSV: results.runs_text(runs), paths.SUMMARY: summary_text(arms, floors)}
     for table in made:
         files |= cells.texts(paths.TABLES, table) | latex.texts(paths.TABLES, table)
