@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ from resablate.files import whole
 from resablate.model import GPT
 from resablate.optimiser import AdamW
 from resablate.progress import Progress
-from resablate.train import DivergedError, learning_rate
-from toys import CPU, toy_run, toy_tokens, toy_trainer
+from resablate.train import DivergedError, Trainer, learning_rate
+from toys import toy_run, toy_tokens, toy_trainer
 
 
 def run_to_end(trainer, state):
@@ -217,21 +218,7 @@ def test_an_infinite_gradient_norm_does_not_pass(tmp_path):
     assert caught.value.step == 1
 
 
-# -- state and outs --------------------------------------------------------------------------------
-
-
-def test_a_damaged_state_is_set_aside_and_named(tmp_path, capsys):
-    trainer = toy_trainer(tmp_path)
-    path = tmp_path / "x.state"
-    checkpoint.write_state(path, trainer.state())
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    assert checkpoint.read_state(path) is None
-    assert "x.state is damaged" in capsys.readouterr().out
-    assert (tmp_path / "x.damaged").exists()
-    path.write_bytes(bytes(content)[:10])
-    assert checkpoint.read_state(path) is None
+# -- the outs --------------------------------------------------------------------------------------
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -247,16 +234,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         fail_half_way()
     assert path.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_the_key_of_a_state_changes_with_all_that_decides_the_run():
-    keys = {
-        checkpoint.run_key(toy_run(), 1, {"a": "x"}, CPU),
-        checkpoint.run_key(toy_run(), 2, {"a": "x"}, CPU),
-        checkpoint.run_key(toy_run(), 1, {"a": "y"}, CPU),
-        checkpoint.run_key(toy_run(lr=2e-3), 1, {"a": "x"}, CPU),
-    }
-    assert len(keys) == 4
 
 
 def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
@@ -288,6 +265,25 @@ def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
             assert a.read_bytes() == b.read_bytes()
 
 
+def test_a_run_at_work_can_be_looked_at(tmp_path, monkeypatch):
+    tokens = toy_tokens(tmp_path / "tokens")
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    class Watched(Trainer):
+        def update(self, *gradient):
+            files = sorted(Path(".resume").iterdir())
+            seen.append([file.read_text() for file in files])
+            super().update(*gradient)
+
+    outs = paths.run("main", "tiny", "residualgpt-full", 3)
+    runs.execute("toy", toy_run(), 3, tokens, outs, Watched)
+    curve, named = seen[7]  # after the rows of steps 0 and 5
+    assert json.loads(named) == {"name": "toy", "steps": 12}
+    assert outs.curve.read_text().startswith(curve)
+    assert [line.split(",")[0] for line in curve.splitlines()] == ["step", "0", "5"]
+
+
 # -- diagnostics -----------------------------------------------------------------------------------
 
 
@@ -300,15 +296,17 @@ def test_gradient_norms_see_what_float32_cannot(tmp_path):
     assert norms["grad_norm_block0"] == pytest.approx(1e-23 * math.sqrt(n), rel=1e-6)
 
 
-def test_hidden_state_measures_by_hand():
+def test_hidden_state_measures_by_hand(tmp_path):
     same = torch.tensor([[[3.0, 4.0], [3.0, 4.0], [3.0, 4.0]]])
     crossed = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    row = diagnostics.hidden_states([same, crossed])
+    model = toy_trainer(tmp_path, mixer="conv").model
+    row = diagnostics.activations(model, diagnostics.Seen([same, crossed], [same], []))
     assert row["hidden_norm_0"] == 5.0
     assert row["token_cosine_0"] == pytest.approx(1.0)
     assert row["token_cosine_1"] == 0.0
-    assert row["effective_rank"] == 2.0
-    assert diagnostics.hidden_states([same])["effective_rank"] == pytest.approx(1.0)
+    assert row["effective_rank_0"] == pytest.approx(1.0)
+    assert row["effective_rank_1"] == 2.0
+    assert row["norm_var_over_eps"] == pytest.approx(0.25 / 1e-5)
 
 
 def test_adam_measures_by_hand(tmp_path):

@@ -3,11 +3,12 @@
 A state file is a safetensors file with its sha256 behind it: never a pickle, written whole or not
 at all, and a damaged one is set aside and named instead of being trusted. It lies outside the
 stage's outs, in `.resume/` of the main working copy, under a key that hashes everything that
-decides the run: code, parameters, seed, data and library versions.
+decides the run: code, parameters, seed, data, PyTorch's version and what the machine adds.
 """
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from resablate import paths
+from resablate import environment, numerics, paths
 from resablate.files import write_bytes
 from resablate.model import GPT
 from resablate.optimiser import AdamW
@@ -38,8 +39,19 @@ def run_key(run: Run, seed: int, tokens: dict[str, str], device: torch.device) -
     code = [
         hashlib.sha256(Path(m.__file__).read_bytes()).hexdigest() for m in modules if m.__file__
     ]
-    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type]
+    machine = _machine(run, device)
+    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type, machine]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _machine(run: Run, device: torch.device) -> list[str | None]:
+    """Return what a run's bits take from this machine: a portable run's only from its pins."""
+    ranks = os.environ.get("WORLD_SIZE", "1")  # set by torchrun
+    pins = [ranks, *(os.environ.get(name) for name in numerics.PINS)]
+    if run.numerics == "portable":
+        return pins
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return [*pins, environment.cpu_name(), torch.backends.cpu.get_cpu_capability(), gpu]
 
 
 def state_path(key: str) -> Path:
