@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from resablate.errors import UserError
 from resablate.links import leaves
-from resablate.lockfile import Repository, Stage
 from resablate.rederive import Derivations, rows
+from resablate.repository import Repository, Stage
 
 VALUES = ("value", "std", "n", "lo", "hi")  # of a cell, beside what is printed
 RUNG = re.compile(r"ngram_ladder\.\d+")

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from resablate import corpora, paths
 from resablate.formulas import formula, rounding
 from resablate.links import Finding, Links, leaves, sentences
-from resablate.lockfile import Repository, Stage
 from resablate.numbers import VALUES, Number, Numbers
-from resablate.rederive import Derivations, check_row, compare, rows
+from resablate.rederive import Derivations, check_row, compare, rows, trained_by
+from resablate.repository import Repository, Stage
 from resablate.results import Result
 
 SOURCES = {  # of the text with this SHA-256
@@ -97,11 +97,13 @@ class Provenance:
             return Behind(above, [], exact=not above)
         if number.file == made.table:
             named = number.key.rpartition(".")[0]
-            runs, measures = [run for run in made.runs if run.key.stage == named], [column]
+            rows_behind, measures = [row for row in made.rows if row.stage == named], [column]
         else:
-            runs = made.runs_behind(number.file, number.key)
+            rows_behind = made.runs_behind(number.file, number.key)
             measures = made.measures_behind(number.file, number.key)
-        trained = [(self.derivations.trained(producer, run.key.stage), run) for run in runs]
+        trained = [
+            (trained_by(self.repository, producer, row.stage), row.run) for row in rows_behind
+        ]
         return Behind([(stage, run) for stage, run in trained if stage], measures, True)
 
     def _run(self, stage: Stage, row: Result | None, measures: list[str]) -> dict[str, Any]:
@@ -218,6 +220,10 @@ class Provenance:
         """Yield what fails: in the chain of the stages, in the number's file, in the runs' rows."""
         for stage in stages:
             yield from self._that_count(stage)
+        for stage, _ in behind.runs:
+            record = f"{paths.ENVIRONMENTS}/{self._environment(stage)}.json"
+            if self._environment(stage) and not self._json(record):
+                yield Finding("missing", record, "is the environment of a run", stage.address)
         made = self.derivations.of(producer)
         yield from self.derivations.damaged
         if made is None:
@@ -230,7 +236,7 @@ class Provenance:
                         yield finding
         table = (self.repository.root / made.table).read_text(encoding="utf-8")
         for name, row in rows(table).items():
-            stage = self.derivations.trained(producer, name)
+            stage = trained_by(self.repository, producer, name)
             if stage in [of for of, _ in behind.runs]:
                 yield from check_row(self.repository, stage, made.table, row)
 

@@ -8,23 +8,31 @@ import csv
 import importlib
 import io
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from resablate import results
 from resablate.errors import UserError
 from resablate.links import Finding, changes, leaves
-from resablate.lockfile import Repository, Stage
+from resablate.repository import Repository, Stage
 from resablate.results import Result
 
 STATUSES = ("left out", "diverged")  # given to a run to see which numbers change
 NUDGE = 1e-3  # relative; another one for each run, so that ratios and gaps move too
 Values = dict[tuple[str, str], Any]  # (file, key) -> all that it holds there
+
+
+class Row(NamedTuple):
+    """A row of a table of runs, and the stage that it names as the run's maker."""
+
+    stage: str
+    run: Result
 
 
 class Derivation:
@@ -37,9 +45,15 @@ class Derivation:
         self._without: dict[tuple[str, frozenset[int]], Values] = {}
 
     @cached_property
-    def runs(self) -> list[Result]:
+    def rows(self) -> list[Row]:
         """The rows of the table."""
-        return results.read_runs(self.root / self.table)
+        runs = results.read_runs(self.root / self.table)
+        named = rows((self.root / self.table).read_text(encoding="utf-8"))
+        return [Row(*pair) for pair in zip(named, runs, strict=True)]
+
+    @property
+    def runs(self) -> list[Result]:
+        return [row.run for row in self.rows]
 
     @cached_property
     def made(self) -> dict[str, str]:
@@ -50,7 +64,7 @@ class Derivation:
         with chdir(self.root):
             return {path.as_posix(): text for path, text in self._derive(runs).items()}
 
-    def runs_behind(self, file: str, key: str) -> list[Result]:
+    def runs_behind(self, file: str, key: str) -> list[Row]:
         """Return the runs without which a number would be another, found by leaving runs out.
 
         By halves: a half that changes nothing is not looked at further. Where none changes it,
@@ -64,9 +78,9 @@ class Derivation:
             return search(status, runs[:half]) + search(status, runs[half:]) if half else runs
 
         whole = self._whole.get((file, key))
-        every = list(range(len(self.runs)))
+        every = list(range(len(self.rows)))
         found = search(STATUSES[0], every) or search(STATUSES[1], every)
-        return [self.runs[i] for i in found]
+        return [self.rows[i] for i in found]
 
     def measures_behind(self, file: str, key: str) -> list[str]:
         """Return the measures of the runs with which a number changes; none: it is a count."""
@@ -126,7 +140,7 @@ class Derivations:
         return self._known[stage.address]
 
     def _make(self, stage: Stage) -> Derivation | None:
-        table = next((out for out in stage.outs if Path(out).name.endswith("runs.csv")), None)
+        table = table_of(stage)
         if table is None or stage.module is None:
             return None
         name, arguments = stage.module
@@ -147,16 +161,20 @@ class Derivations:
         found: dict[str, list[Result]] = {}
         for stage in self.repository.stages.values():
             made = self.of(stage)
-            for run in made.runs if made else ():
-                if trained := self.trained(stage, run.key.stage):
-                    found.setdefault(trained.address, []).append(run)
+            for row in made.rows if made else ():
+                if trained := trained_by(self.repository, stage, row.stage):
+                    found.setdefault(trained.address, []).append(row.run)
         return found
 
-    def trained(self, stage: Stage, name: str) -> Stage | None:
-        """Return the stage that a row of a stage's table names, of its pipeline or the root's."""
-        stages = self.repository.stages
-        own = name if stage.file == "dvc.yaml" else f"{stage.file}:{name}"
-        return stages.get(own) or stages.get(name)
+
+def table_of(stage: Stage) -> str | None:
+    """Return the table of runs that a stage writes, if it does."""
+    return next((out for out in stage.outs if Path(out).name.endswith("runs.csv")), None)
+
+
+def trained_by(repository: Repository, stage: Stage, name: str) -> Stage | None:
+    """Return the stage that a row of a stage's table names: by its address, or in its pipeline."""
+    return repository.stages.get(f"{stage.file}:{name}") or repository.stages.get(name)
 
 
 def rows(text: str) -> dict[str, dict[str, str]]:
@@ -189,16 +207,20 @@ def _differences(suffix: str, here: str, made: str) -> Iterator[tuple[str, str]]
             if key not in theirs or key not in ours:
                 yield key, "is no row of the runs" if key in ours else "has lost its row"
                 continue
-            for column, value in theirs[key].items():
-                if ours[key].get(column) != value:
-                    shown = ours[key].get(column)
-                    yield f"{key} {column}", f"is {shown!r}, the runs give {value!r}"
+            columns = [name for name, v in theirs[key].items() if ours[key].get(name) != v]
+            for name in ["printed"] if "printed" in columns else columns:
+                what = f"is {ours[key].get(name)!r}, the runs give {theirs[key][name]!r}"
+                yield f"{key} {name}", what
     else:
         lines = zip_longest(here.splitlines(), made.splitlines(), fillvalue="")
         for number, (ours, theirs) in enumerate(lines, start=1):
             pairs = list(zip_longest(ours.split("|"), theirs.split("|"), fillvalue=""))
             for a, b in (pair for pair in pairs if pair[0] != pair[1]):
-                yield f"line {number}", f"is {a.strip()!r}, the runs give {b.strip()!r}"
+                yield f"line {number}", f"is {_brief(a)!r}, the runs give {_brief(b)!r}"
+
+
+def _brief(text: str) -> str:
+    return textwrap.shorten(text, 70, placeholder=" …")
 
 
 def check_row(

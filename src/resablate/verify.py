@@ -18,8 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from resablate.links import Finding, Links, leaves, sentences
-from resablate.lockfile import Repository, Stage
-from resablate.rederive import Derivation, Derivations, check_row, compare, rows
+from resablate.rederive import (
+    Derivation,
+    Derivations,
+    check_row,
+    compare,
+    rows,
+    table_of,
+    trained_by,
+)
+from resablate.repository import Repository, Stage
 
 LINES = 8  # of one file that differs in more places
 EXAMPLES = """\
@@ -70,7 +78,8 @@ def verify(root: Path, full: bool = False) -> Report:
     for stage in repository.stages.values():
         if made := derivations.of(stage):
             findings += _tables(root, stage, made, report)
-            findings += _rows(repository, derivations, stage, made, report)
+        if (table := table_of(stage)) and (root / table).is_file():
+            findings += _rows(repository, stage, table, report)
     findings += derivations.damaged
     drawn = [s for s in repository.stages.values() if _is_in_git(s) and not derivations.of(s)]
     if full:
@@ -95,23 +104,29 @@ def _chain(repository: Repository, links: Links, report: Report) -> Iterator[Fin
     values = sum(len(list(leaves(stage.locked.params))) for stage in ran)
     outs = [(stage, out) for stage in ran if stage.declared for out in stage.locked.outs]
     for file, count in counts.items():
-        report.checked.append(f"{count} stages of {file} against {Path(file).with_suffix('.lock')}")
-    report.checked.append(
-        f"{len(ran)} commands, {values} parameters, {deps} dependencies, {len(outs)} outs"
-    )
+        of = f"{_n(count, 'stage')} of {file}"
+        report.checked.append(f"{of} against {Path(file).with_suffix('.lock')}")
+    many = {"command": len(ran), "parameter": values, "dependency": deps, "out": len(outs)}
+    report.checked.append(", ".join(_n(count, name) for name, count in many.items()))
     absent = [out for stage, out in outs if stage.declared.outs.get(out) and _gone(repository, out)]
     if absent:
         report.unchecked.append(
-            f"{len(absent)} of {len(outs)} outs are kept by DVC and not here (dvc pull, or dvc"
+            f"{len(absent)} of {_n(len(outs), 'out')}, kept by DVC and not here (dvc pull, or dvc"
             " repro): taken as dvc.lock has them"
         )
     if links.n_sized:
         report.unchecked.append(
-            f"{links.n_sized} large outs that no stage reads: size only (--full hashes them)"
+            f"{_n(links.n_sized, 'large out')} that no stage reads: size only (--full hashes them)"
         )
     never = Counter(stage.file for stage in stages if not stage.locked)
     for file, count in never.items():
-        report.unchecked.append(f"{count} stages of {file} have never been run")
+        report.unchecked.append(f"{_n(count, 'stage')} of {file}, never run")
+
+
+def _n(count: int, name: str) -> str:
+    """Return a count with its noun."""
+    plural = f"{name[:-1]}ies" if name.endswith("cy") else f"{name}s"
+    return f"{count} {name if count == 1 else plural}"
 
 
 def _gone(repository: Repository, out: str) -> bool:
@@ -142,33 +157,38 @@ def _tables(root: Path, stage: Stage, made: Derivation, report: Report) -> Itera
             file = path.relative_to(root).as_posix()
             if path.is_file() and file not in made.made and not path.name.startswith("."):
                 yield Finding("extra", file, "is no file that the runs give", stage.address)
-    n = f"{len(made.runs)} rows of {made.table}"
-    report.checked.append(f"{cells} cells and {values} summary values, computed from {n}")
+    n = f"{_n(cells, 'cell')} and {_n(values, 'summary value')}"
+    report.checked.append(f"{n}, computed from {_n(len(made.runs), 'row')} of {made.table}")
 
 
-def _rows(
-    repository: Repository, derivations: Derivations, stage: Stage, made: Derivation, report: Report
-) -> Iterator[Finding]:
+def _rows(repository: Repository, stage: Stage, table: str, report: Report) -> Iterator[Finding]:
     """Compare the rows of a table of runs with the stages that train, and with their files."""
-    table = (repository.root / made.table).read_text(encoding="utf-8")
     here, named = 0, set()
-    for name, row in rows(table).items():
-        trained = derivations.trained(stage, name)
-        yield from check_row(repository, trained, made.table, row)
+    for name, row in rows((repository.root / table).read_text(encoding="utf-8")).items():
+        trained = trained_by(repository, stage, name)
+        yield from check_row(repository, trained, table, row)
         if trained and trained.document:
             named.add(trained.address)
             here += (repository.root / trained.document).is_file()
+    # A stage may borrow runs of others, of which it has no rows: of none of their matrix.
+    groups = set(map(_group, named))
     for dep in stage.declared.deps if stage.declared else ():
         for maker in repository.made_within(dep).values():
-            if maker.document and maker.declared and maker.address not in named:
+            of_these = maker.document and maker.declared and _group(maker.address) in groups
+            if of_these and maker.address not in named:
                 what = "has no row in it, and the stage reads it"
-                yield Finding("missing", f"{made.table}: {maker.address}", what, "")
-    report.checked.append(f"{here} rows of {made.table} against the runs' own files")
+                yield Finding("missing", f"{table}: {maker.address}", what, "")
+    report.checked.append(f"{_n(here, 'row')} of {table} against the runs' own files")
     if here < len(named):
         report.unchecked.append(
-            f"{len(named) - here} of {len(named)} rows of {made.table}: the runs' files are not"
-            " here (dvc pull)"
+            f"{len(named) - here} of {_n(len(named), 'row')} of {table}: the runs' files are"
+            " not here (dvc pull)"
         )
+
+
+def _group(address: str) -> str:
+    """Return the matrix that a stage belongs to."""
+    return address.partition("@")[0]
 
 
 def _run_again(repository: Repository, stage: Stage, report: Report) -> Iterator[Finding]:
