@@ -4,32 +4,22 @@ A group's keys hold for its entries unless an entry says otherwise. `printed` is
 text; the numbers beside it are checked against it, so that a slip in either is an error.
 """
 
-import io
 import math
 import re
 import statistics
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from pydantic import Field, ValidationError, model_validator
 
 from resablate.claims import CLAIMS
 from resablate.errors import UserError
+from resablate.strict import Schema, Strict, first_line, read
 
 REGISTRY = Path("data/reported.yaml")
 NUMBER = re.compile(r"\d[\d,]*\.?\d*")
 FACTORS = {"K": 1e3, "M": 1e6}
-
-Checked = TypeVar("Checked", bound=BaseModel)
-
-
-class Strict(BaseModel):
-    """No unknown keys, no conversions, no NaN or infinity."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Quantity(Strict):
@@ -165,42 +155,22 @@ class Registry(Strict):
         return self.entries[name]
 
 
-def _check(schema: type[Checked], values: object, where: str) -> Checked:
+def _check(schema: type[Schema], values: object, where: str) -> Schema:
     """Validate; UserError names the first wrong key."""
     try:
         return schema.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in (where, *first["loc"]) if part != "")
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            message = "unknown key; remove it or correct its spelling"
-        elif first["type"] == "missing":
-            message = "must be set"
-        elif first["type"] != "value_error":
-            message = f"{first['input']!r}: {message}"
-        raise UserError(f"{REGISTRY}: {key}: {message}") from None
+        raise UserError(f"{REGISTRY}: {where}.{first_line(error)}") from None
 
 
 def load(path: Path = REGISTRY) -> Registry:
     """Read and check the registry; UserError names the first key that is wrong."""
-    try:
-        return _parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; take it from git again") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    return _load(path, path.read_bytes() if path.is_file() else b"")
 
 
 @lru_cache(maxsize=1)  # half a second, and tables are derived a hundred times to find their runs
-def _parse(text: str) -> Registry:
-    try:
-        values = YAML(typ="safe", pure=True).load(io.StringIO(text))
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}: " if mark else ""
-        problem = (getattr(error, "problem", None) or str(error)).strip().splitlines()[0]
-        raise UserError(f"{REGISTRY}: {place}{problem}") from None
-    registry = _check(Registry, values, "")
+def _load(path: Path, content: bytes) -> Registry:
+    """Return what a file holds as long as its content is this."""
+    registry = read(path, Registry)
     _ = registry.entries  # checked here and now
     return registry
