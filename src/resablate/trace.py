@@ -179,7 +179,7 @@ def _brief(value: Any) -> str:
 def _code(found: Mapping[str, Any], groups: Mapping[str, str]) -> Iterator[Row]:
     """Yield the files of code with their hashes, by the stages that read them."""
     readers = _readers(found["stages"], groups, "code")
-    rows = {("", ""): (f"{len(readers)} files", "MD5", "git blob", "")}
+    rows = {("", ""): (f"{len(readers)} files", "MD5 read", "blob at HEAD", "")}
     for path, md5 in sorted(readers):
         known = found["files"].get(path, {})
         blob = (known.get("blob") or "not in git")[:DIGITS]
