@@ -306,3 +306,10 @@ def test_the_command_names_the_page_or_says_how_to_make_it(root):
     report.path("main").parent.mkdir()
     report.path("main").write_text("page")
     assert run().stdout == f"{root}/plots/report.html\n"
+
+
+def test_a_part_of_the_grid_has_its_page(root, monkeypatch):
+    grid = {"impl": ["residualgpt"], "config": ["attn_only"], "seed": [1337]}
+    text = Outline(built(root, monkeypatch, **grid)).texts
+    assert "nanoGPT is not in the grid." in text
+    assert "AttnOnly (" in " ".join(text)
