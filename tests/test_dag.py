@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 NUMERICS = "requirements-numerics.lock"
 WITHOUT_NUMERICS = {"check", "aggregate", "figures"}  # no tensors, no random numbers
+# The stages behind the page's numbers: it prints the hashes of their code.
+PRINTED = {"check", "prepare_shakespeare", "prepare_owt", "train", "aggregate"}
 DUMP_FILES = """\
 import importlib, sys
 importlib.import_module(sys.argv[1])
@@ -73,9 +75,17 @@ def test_code_deps_are_the_import_closure(stages):
             for path in relative(stage.deps)
             if path.startswith("src/") and path.endswith(".py")
         }
-        files = closure(f"resablate.stages.{base(stage)}", SRC)
+        modules = {base(stage), *(PRINTED if base(stage) == "report" else ())}
+        files = set().union(*(closure(f"resablate.stages.{module}", SRC) for module in modules))
         needed = {file.relative_to(ROOT).as_posix() for file in files}
         assert declared == needed, f"{stage.addressing}: deps under src/"
+
+
+def test_the_report_depends_on_every_file_of_its_page(stages):
+    (report,) = (stage for stage in stages if stage.name == "report")
+    files = {path.relative_to(ROOT).as_posix() for path in (SRC / "resablate/report").glob("*.*")}
+    assert len(files) > 8
+    assert files <= relative(report.deps)
 
 
 @pytest.mark.parametrize("name", ["check", "train"])
