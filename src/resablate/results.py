@@ -16,6 +16,7 @@ from resablate.files import write_text
 
 ESCAPE_MARGIN = 0.1  # nats below the floor from which a run counts as having left it
 STATUSES = ("finished", "diverged")
+NOT_RUN = "not_run"  # the status of a planned run without files, where a pipeline allows that
 MEASURES = (
     "best_val_loss",
     "best_step",
@@ -75,6 +76,11 @@ class Result:
 
     def __getitem__(self, name: str) -> Number:
         return self.values[name]
+
+
+def not_run(key: RunKey) -> Result:
+    """Return a planned run that is not there: no number of it is known."""
+    return Result(key, NOT_RUN, dict.fromkeys(VALUES))
 
 
 Curve = dict[str, list[float]]
