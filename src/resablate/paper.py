@@ -5,10 +5,10 @@ paper/params.yaml holds one grid for each training stage; all else is in the roo
 
 from pathlib import Path
 
-from resablate import params
 from resablate.errors import UserError
-from resablate.params import Grid, Params, Strict
+from resablate.params import Grid, Params
 from resablate.results import RunKey, planned
+from resablate.strict import Strict, read
 
 PIPELINE = "paper"
 DVC_FILE = Path("paper/dvc.yaml")
@@ -50,7 +50,7 @@ class PaperKey(RunKey):
 
 def load(declared: Params, path: Path = GRIDS) -> Grids:
     """Read paper/params.yaml and check it against the root's; UserError names the key."""
-    grids = params.read(path, Grids)
+    grids = read(path, Grids)
     for name, grid in grids:
         for scale in grid.scale:
             if (scale == "gpt124m") != (name == "grid_124m"):

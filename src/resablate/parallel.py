@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -70,11 +71,13 @@ class SharedTrainer(Trainer):
             dist.broadcast(tensor.data, src=0)
         self.step = int(step)
 
-    def train(self, progress: Progress, state: Path) -> None:
+    def train(
+        self, progress: Progress, state: Path, on_row: Callable[[], None] | None = None
+    ) -> None:
         """Train as rank 0; the others are told when the run ends early."""
         self.share()
         try:
-            super().train(progress, state)
+            super().train(progress, state, on_row)
         except DivergedError:
             if self.combined_at < self.run.steps:  # else they have ended by themselves
                 nothing = [torch.zeros_like(p) for p in self.optimiser.parameters.values()]
@@ -156,7 +159,7 @@ def _work(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths) 
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         if dist.get_rank() == 0:
-            runs.execute(name, run, seed, tokens, outs, trainer=SharedTrainer)
+            runs.execute(name, run, seed, tokens, outs, trainer_class=SharedTrainer)
         else:
             SharedTrainer(run, seed, tokens, device).follow()
         dist.barrier()
