@@ -8,6 +8,8 @@ from resablate.errors import run_command
 
 COMMANDS = {  # each a module of the package, with `configure` and `main`
     "diverge": "name the first difference between two runs",
+    "offline": "run cells where no DVC is, and take them into the DAG",
+    "plan": "what cells will cost, before anything starts",
 }
 
 
