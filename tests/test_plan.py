@@ -135,6 +135,17 @@ def test_targets(here):
     assert len(dag.select([])) >= 128
 
 
+def test_studies_are_planned_too(here, capsys):
+    cells = dag.select(["studies/dvc.yaml"])
+    assert len(cells) > 100
+    printed = planned(capsys, "studies/dvc.yaml")
+    assert f"all {len(cells)} cells" in printed
+    phases = dag.select(["phases@phase1-*"])[0]
+    assert "studies/params.yaml:differences.phase1" in phases.params
+    assert dag.inputs(phases)["params"]["studies/params.yaml:differences.phase1"] is not None
+    assert phases.cmd.endswith("resablate.stages.study phases phase1 1337")
+
+
 def test_prices_have_a_source_and_can_be_changed():
     assert [gpu.price for gpu in rates.priced(["H200=3.5"])] == [1.30, 3.00, 3.5]
     assert "2026" in rates.PRICES_SEEN
@@ -178,7 +189,7 @@ def test_what_was_measured_is_kept(tmp_path, monkeypatch):
     kept.parent.mkdir(parents=True)
     costs = measure.Costs(1.0, 0.5, 0.1, 3.0, 0.001, 0.1, 16, 7, "cpu", 1)
     kept.write_text(json.dumps(costs._asdict()))
-    assert measure.measured("tiny", "residualgpt", "full", run) == costs
+    assert measure.measured("tiny", run) == costs
     other = run.model_copy(update={"n_layer": 7})
     assert measure._key(other) != measure._key(run)
 

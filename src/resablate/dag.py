@@ -16,10 +16,13 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-from resablate import paths
+from resablate import paths, studies
 from resablate.errors import UserError
+from resablate.params import Params, Run
+from resablate.studies import Studies
 
-FILES = (Path("dvc.yaml"), Path("studies/dvc.yaml"), Path("paper/dvc.yaml"))
+STUDIES = Path("studies/dvc.yaml")
+FILES = (Path("dvc.yaml"), STUDIES, Path("paper/dvc.yaml"))
 CHUNK = 1 << 20  # bytes read at a time
 REFERENCE = re.compile(r"\$\{(item\.)?([\w.]+)\}")
 
@@ -32,7 +35,7 @@ class Cell(NamedTuple):
     item: dict[str, Any]  # axis -> value
     cmd: str
     deps: list[str]
-    params: list[str]  # keys of the root's params.yaml
+    params: list[str]  # keys of the root's params.yaml, or FILE:KEY
     outs: list[str]
 
     @property
@@ -58,7 +61,7 @@ def look_up(values: Mapping[str, Any], key: str) -> Any:
     found: Any = values
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:
-            raise UserError(f"params.yaml: has no {key}, which a stage tracks")
+            raise UserError(f"{key}: a pipeline's stage uses it, and its params.yaml lacks it")
         found = found[part]
     return found
 
@@ -71,10 +74,8 @@ def cells(file: Path) -> list[Cell]:
         axes = entry.get("matrix", {})
         values = [_axis(values, grids) for values in axes.values()]
         if axes:
-            found += [
-                _cell(file, stage, entry, dict(zip(axes, at, strict=True)))
-                for at in product(*values)
-            ]
+            items = (dict(zip(axes, at, strict=True)) for at in product(*values))
+            found += [_cell(file, stage, entry, item, grids) for item in items]
     return found
 
 
@@ -85,18 +86,46 @@ def _axis(values: Any, grids: Mapping[str, Any]) -> list[Any]:
     return values
 
 
-def _cell(file: Path, stage: str, entry: Mapping[str, Any], item: dict[str, Any]) -> Cell:
-    def filled(text: str) -> str:
-        return REFERENCE.sub(lambda match: str(look_up(item, match[2])), text)
-
+def _cell(
+    file: Path,
+    stage: str,
+    entry: Mapping[str, Any],
+    item: dict[str, Any],
+    grids: Mapping[str, Any],
+) -> Cell:
     root = Path(os.path.normpath(file.parent / entry.get("wdir", ".")))
+
+    def filled(text: str) -> str:
+        return REFERENCE.sub(lambda m: str(look_up(item if m[1] else grids, m[2])), text)
 
     def placed(name: str) -> list[str]:
         listed = (next(iter(x)) if isinstance(x, Mapping) else x for x in entry.get(name, ()))
         return [(root / filled(path)).as_posix() for path in listed]
 
-    keys = [filled(key) for key in entry.get("params", ()) if isinstance(key, str)]
-    return Cell(file, stage, item, filled(entry["cmd"]), placed("deps"), keys, placed("outs"))
+    keys: list[str] = []
+    for tracked in entry.get("params", ()):
+        of_files = tracked if isinstance(tracked, Mapping) else {"": [tracked]}
+        for other, names in of_files.items():
+            prefix = f"{other}:" if other else ""
+            keys += [f"{prefix}{filled(name)}" for name in names]
+    cmd = " ".join(filled(entry["cmd"]).split())
+    return Cell(file, stage, item, cmd, placed("deps"), keys, placed("outs"))
+
+
+def runs(cells: Sequence[Cell], declared: Params) -> list[tuple[str, str, Run]]:
+    """Return the scale, the implementation and the run of each cell."""
+    known = studies.load() if any(cell.file == STUDIES for cell in cells) else None
+    return [_run(cell, declared, known) for cell in cells]
+
+
+def _run(cell: Cell, declared: Params, known: Studies | None) -> tuple[str, str, Run]:
+    if known and cell.file == STUDIES:
+        levels = [str(value) for axis, value in cell.item.items() if axis != "seed"]
+        arm = known.arm(cell.stage, levels)
+        scale, impl, _ = known.study(cell.stage).cell(arm.levels)
+        return scale, impl, known.resolve(declared, cell.stage, arm)
+    scale, impl, config = (str(cell.item.get(axis)) for axis in ("scale", "impl", "config"))
+    return scale, impl, declared.resolve(scale, impl, config)
 
 
 def select(targets: Sequence[str], default: Sequence[Path] = FILES) -> list[Cell]:
@@ -148,11 +177,18 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def inputs(cell: Cell) -> dict[str, Any]:
     """Return what decides a cell's outs: its command, and its deps' hashes and params' values."""
-    values = load(paths.PARAMS)
+    values: dict[str, Any] = {}
+    found = {}
+    for tracked in cell.params:
+        file, _, key = tracked.rpartition(":")
+        file = file or str(paths.PARAMS)
+        if file not in values:
+            values[file] = load(Path(file))
+        found[tracked] = look_up(values[file], key)
     return {
         "cmd": cell.cmd,
         "deps": {dep: md5(Path(dep)) for dep in cell.deps},
-        "params": {key: look_up(values, key) for key in cell.params},
+        "params": found,
     }
 
 

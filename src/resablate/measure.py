@@ -1,7 +1,7 @@
 """What a cell takes on this machine, from a few real steps of its shape.
 
-python -m resablate.measure SCALE IMPL CONFIG prints it as JSON; `plan` calls it in a process of its
-own, so that the peak of memory and pinned numerics are that cell's alone.
+python -m resablate.measure SCALE, with the run as JSON on stdin, prints it as JSON; `plan` calls it
+in a process of its own, so that the peak of memory and pinned numerics are that cell's alone.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resablate import numerics, params, paths, sizes
+from resablate import numerics, paths, sizes
 from resablate.errors import UserError, run_command
 from resablate.files import write_text
 from resablate.params import Run
@@ -55,20 +55,19 @@ class Costs(NamedTuple):
         return self.startup + (steps + rows) * (1 + self.save) + val_tokens * self.token
 
 
-def measured(scale: str, impl: str, config: str, run: Run) -> Costs:
+def measured(scale: str, run: Run) -> Costs:
     """Return a cell's costs here; from the cache where this environment has measured them."""
     cached = paths.main_root() / f".resume/plan/{_key(run)}.json"
     if cached.is_file():
         return Costs(**json.loads(cached.read_text(encoding="utf-8")))
-    print(f"measuring {scale}-{impl}-{config} ...", file=sys.stderr, flush=True)
+    print(f"measuring at {scale} ...", file=sys.stderr, flush=True)
     began = time.monotonic()
-    command = (sys.executable, "-m", "resablate.measure", scale, impl, config)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command, text = (sys.executable, "-m", "resablate.measure", scale), run.model_dump_json()
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         last = "".join(done.stderr.strip().splitlines()[-1:]) or "no reason given"
         raise UserError(
-            f"{scale}-{impl}-{config} cannot be measured here ({last}); leave this machine out with"
-            " --no-measure"
+            f"{scale} cannot be measured here ({last}); leave this machine out with --no-measure"
         )
     document = json.loads(done.stdout)
     document["startup"] = time.monotonic() - began - document.pop("measuring")
@@ -178,8 +177,8 @@ def _synthetic(folder: Path, dataset: str) -> None:
 
 def main(arguments: list[str]) -> None:
     """Print a cell's costs as JSON."""
-    scale, impl, config = arguments
-    run = params.load().resolve(scale, impl, config)
+    (scale,) = arguments
+    run = Run.model_validate_json(sys.stdin.read())
     numerics.pin(run)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -25,17 +25,22 @@ from resablate.params import Run
 from resablate.rates import Gpu
 
 DEFAULT = (paper.DVC_FILE,)
+COSTLY = (  # what decides a step's time
+    *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "accumulation", "steps"),
+    *("attention", "mixer", "ffn", "norm", "block", "attention_pattern", "value_residual"),
+    *("position", "tie_weights", "optimiser", "dtype", "numerics", "device", "threads"),
+    *("eval_interval", "n_eval_batches", "dropout"),
+)
 CUTS = 4  # ways shown to cut a batch into micro-batches
 UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 class Shape(NamedTuple):
-    """The cells that differ in configuration and seed only, and so cost alike."""
+    """The cells that cost alike: they differ in values such as seed, skips or learning rate."""
 
     scale: str
     impl: str
-    config: str  # of the first, which is measured
-    run: Run
+    run: Run  # of the first, which is measured
     cells: int
 
 
@@ -62,15 +67,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def shapes(cells: Sequence[dag.Cell], declared: params.Params) -> list[Shape]:
     """Return the shapes of cells, in order."""
-    found: dict[tuple[str, str], Shape] = {}
-    for cell in cells:
-        axes = [cell.item.get(axis) for axis in ("scale", "impl", "config")]
-        if not all(axes):
-            raise UserError(f"{cell.address}: plan knows stages with a scale, an impl and a config")
-        scale, impl, config = map(str, axes)
-        run = declared.resolve(scale, impl, config)
-        shape = found.get((scale, impl), Shape(scale, impl, config, run, 0))
-        found[scale, impl] = shape._replace(cells=shape.cells + 1)
+    found: dict[tuple[Any, ...], Shape] = {}
+    for scale, impl, run in dag.runs(cells, declared):
+        costly = tuple(getattr(run, name) for name in COSTLY)
+        key = (scale, impl, *costly)
+        shape = found.get(key, Shape(scale, impl, run, 0))
+        found[key] = shape._replace(cells=shape.cells + 1)
     return list(found.values())
 
 
@@ -90,7 +92,7 @@ def describe(shape: Shape, gpus: Sequence[Gpu], options: argparse.Namespace) -> 
     hours = {gpu.name: flops / (gpu.peak[run.dtype] * options.utilisation) / 3600 for gpu in fit}
     here = None
     if not options.no_measure:
-        costs = measure.measured(shape.scale, shape.impl, shape.config, run)
+        costs = measure.measured(shape.scale, run)
         here = {"seconds": costs.seconds(run, data["val"] or 0), **costs._asdict()}
     return {
         "scale": shape.scale,

@@ -35,10 +35,11 @@ def command(cell: Cell) -> tuple[list[str], dict[str, str]]:
     return arguments, environment
 
 
-def length(cell: Cell, declared: params.Params) -> int:
-    """Return the FLOPs of a cell, to sort by; 0 for one that is not named by scale and impl."""
-    axes = [cell.item.get(axis) for axis in ("scale", "impl", "config")]
-    return sizes.sizes(declared.resolve(*axes)).training_flops if all(axes) else 0
+def shortest_first(cells: list[Cell], declared: params.Params) -> list[Cell]:
+    """Return the cells by the FLOPs that they take."""
+    runs = (run for _, _, run in dag.runs(cells, declared))
+    flops = {c.address: sizes.sizes(run).training_flops for c, run in zip(cells, runs, strict=True)}
+    return sorted(cells, key=lambda cell: flops[cell.address])
 
 
 def is_packed(folder: Path, cell: Cell, inputs: dict[str, Any]) -> bool:
@@ -96,8 +97,7 @@ def main(options: argparse.Namespace) -> int:
     """Train and pack the cells; return the exit status."""
     began = time.monotonic()
     end = began + (options.limit or float("inf"))
-    declared = params.load()
-    asked = sorted(dag.select(options.cells), key=lambda cell: length(cell, declared))
+    asked = shortest_first(dag.select(options.cells), params.load())
     todo = [(cell, dag.inputs(cell)) for cell in asked]
     for cell, inputs in todo:
         if lost := [dep for dep, md5 in inputs["deps"].items() if md5 is None]:
