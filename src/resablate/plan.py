@@ -174,6 +174,8 @@ def total(found: Sequence[dict[str, Any]], options: argparse.Namespace) -> list[
         hours = sum(one["cells"] * one["gpus"][name]["hours"] for one in found)
         dollars = sum(one["cells"] * one["gpus"][name]["dollars"] for one in found)
         lines.append(f"  {name}     {duration(3600 * hours)}, ${dollars:,.2f}")
+    if not names:
+        return lines
     own = ", some changed here" if options.price else ""
     return [
         *lines,

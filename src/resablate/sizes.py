@@ -2,6 +2,7 @@
 
 FLOPs are counted as Chowdhery et al. (2022, PaLM, Appendix B) count them: two for each multiply-add
 of a matrix product, the T x T scores in full, three times the forward pass for a training step.
+All is of attention and a GELU FFN: the studies' other mixers and FFNs have as many weights.
 """
 
 from typing import NamedTuple
