@@ -15,6 +15,8 @@ import torch
 
 from resablate import parallel, paths
 from resablate.errors import UserError
+from toy import ENVIRONMENT
+from toy_paper import CELLS, change, create
 from toy_ranks import ACCUMULATION
 from toys import toy_run, toy_trainer
 
@@ -121,6 +123,33 @@ def test_killed_ranks_leave_no_orphan_and_go_on_to_the_same_bits(two, tmp_path):
     assert not (tmp_path / paths.trial().metrics).exists(), "killed too late to tell"
     assert "resumed at step" in train(tmp_path, 2)
     assert outs(tmp_path) == outs(two)
+
+
+def test_ranks_end_with_the_dvc_that_started_them(tmp_path):
+    """Even by kill -9, which no process in between sees; torchrun's ranks lead their sessions."""
+    root = tmp_path / "repository"
+    create(root)
+    change(root / "params.yaml", base__accumulation=2, scales__gpt10m__steps=10**6)
+    dvc = (sys.executable, "-m", "dvc")
+    subprocess.run((*dvc, "init", "-q", "--no-scm"), cwd=root, env=ENVIRONMENT, check=True)
+    repro = subprocess.Popen(
+        (*dvc, "repro", "-q", "-s", CELLS[0]),
+        cwd=root,
+        env=ENVIRONMENT | {parallel.RANKS: "2"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + SECONDS
+    while not list(root.glob(".resume/*")):  # the run has begun: its curve so far lies there
+        assert repro.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(processes(root)) >= 4  # dvc, the agent and two ranks
+    os.kill(repro.pid, signal.SIGKILL)
+    repro.wait()
+    while processes(root):
+        assert time.monotonic() < deadline, "an orphan is left"
+        time.sleep(0.05)
 
 
 def test_a_run_that_diverges_ends_every_rank(tmp_path):
