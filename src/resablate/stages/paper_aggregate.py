@@ -7,8 +7,9 @@ printed as not run and counted, and is in no mean. Files of no run of the grid a
 from typing import Any
 
 from resablate import cells, paper, papertables, params, paths, results, tables
-from resablate.arms import Arms, Floor, write_summary
+from resablate.arms import Arms, Floor, summary_text
 from resablate.errors import run_command
+from resablate.files import write_text
 from resablate.paper import PIPELINE, PaperKey
 from resablate.params import Params
 from resablate.results import Result
@@ -67,10 +68,11 @@ def main() -> None:
     runs, floors = read(declared, paper.load(declared).cells())
     arms = Arms(runs)
     made = make_tables(declared, arms, floors)
-    results.write_runs(paper.RUNS_CSV, runs)
-    write_summary(paper.SUMMARY, arms, floors)
+    files = {paper.RUNS_CSV: results.runs_text(runs), paper.SUMMARY: summary_text(arms, floors)}
     for table in made:
-        cells.write(paper.TABLES, table)
+        files |= cells.texts(paper.TABLES, table)
+    for path, text in files.items():
+        write_text(path, text)
     counts = dict.fromkeys((*results.STATUSES, results.NOT_RUN), 0)
     for run in runs:
         counts[run.status] += 1
