@@ -9,6 +9,8 @@ from resablate.errors import run_command
 
 COMMANDS = {  # each a module of the package, with `configure` and `main`
     "diverge": "name the first difference between two runs",
+    "offline": "run cells where no DVC is, and take them into the DAG",
+    "plan": "what cells will cost, before anything starts",
     "report": "open a pipeline's page of results",
     "trace": "lead a printed number back to its runs, code, parameters and data",
     "verify": "check every printed digit, and the chain from code and data to it",

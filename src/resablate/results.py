@@ -15,6 +15,7 @@ from resablate.errors import UserError
 
 ESCAPE_MARGIN = 0.1  # nats below the floor from which a run counts as having left it
 STATUSES = ("finished", "diverged")
+NOT_RUN = "not_run"  # the status of a planned run without files, where a pipeline allows that
 MEASURES = (
     "best_val_loss",
     "best_step",
@@ -74,6 +75,11 @@ class Result:
 
     def __getitem__(self, name: str) -> Number:
         return self.values[name]
+
+
+def not_run(key: RunKey) -> Result:
+    """Return a planned run that is not there: no number of it is known."""
+    return Result(key, NOT_RUN, dict.fromkeys(VALUES))
 
 
 Curve = dict[str, list[float]]
