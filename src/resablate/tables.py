@@ -83,8 +83,8 @@ def configurations(number: int, arms: Arms, scale: str, floor: Floor) -> Table:
     if number == 3:
         notes.append(WHOLE_SPLIT)
         sections.append(_derived(*(arms.get(scale, impl, name) for name in PARTIAL)))
-    sections.append(_references({scale: floor}))
-    notes += [_runs(of_impl), *_diverged(of_impl), cells.ROUNDING.format(name=f"table{number}")]
+    sections.append(references({scale: floor}))
+    notes += [_runs(of_impl), *diverged_note(of_impl), cells.ROUNDING.format(name=f"table{number}")]
     return Table(number, title, sections, notes)
 
 
@@ -99,7 +99,7 @@ def _contents(arm: Arm, full: Arm | None, floor: float) -> dict[str, Content]:
     return {
         "best_val_loss": Content(LOSS, best, "spread"),
         "interval": Content(LOSS, best, "interval"),
-        "n": cells.value(RUNS, best.n, best.n, _count(arm)),
+        "n": cells.value(RUNS, best.n, best.n, run_count(arm)),
         "final_val_loss": cells.value(LOSS, final.mean, final.n),
         "perplexity": cells.value(PERPLEXITY, perplexity, best.n),
         "ratio_to_full": cells.value(RATIO, to_full.ratio, to_full.difference.n),
@@ -109,7 +109,7 @@ def _contents(arm: Arm, full: Arm | None, floor: float) -> dict[str, Content]:
     }
 
 
-def _count(arm: Arm) -> str:
+def run_count(arm: Arm) -> str:
     """Return the number of finished runs, with the planned and diverged where they differ."""
     finished, planned, diverged = map(len, (arm.finished, arm.planned, arm.diverged))
     return f"{finished} of {planned}, {diverged} diverged" if diverged else str(finished)
@@ -153,8 +153,8 @@ def asymmetry(arms: Arms, floors: Mapping[str, Floor]) -> Table:
         for scale, impl in arms.groups()
     }
     notes = [BEST, SPREAD, RATIOS, FLOOR, *(_runs(arms.of(*group)) for group in arms.groups())]
-    notes += [*_diverged(arms.all), cells.ROUNDING.format(name="table5")]
-    sections = [Section("Scale, implementation", TABLE5_COLUMNS, rows), _references(floors)]
+    notes += [*diverged_note(arms.all), cells.ROUNDING.format(name="table5")]
+    sections = [Section("Scale, implementation", TABLE5_COLUMNS, rows), references(floors)]
     scales = ", ".join(labels.scale(scale) for scale in floors)
     return Table(5, f"Asymmetry by scale and implementation: {scales}", sections, notes)
 
@@ -174,14 +174,14 @@ def _asymmetry(
 
 def _best(config: str, arm: Arm | None) -> dict[str, Content]:
     best = arm.estimate("best_val_loss") if arm else estimate([])
-    count = _count(arm) if arm else cells.NONE
+    shown = run_count(arm) if arm else cells.NONE
     return {
         config: Content(LOSS, best, "spread"),
-        f"n_{config}": cells.value(RUNS, best.n, best.n, count),
+        f"n_{config}": cells.value(RUNS, best.n, best.n, shown),
     }
 
 
-def _references(floors: Mapping[str, Floor]) -> Section:
+def references(floors: Mapping[str, Floor]) -> Section:
     """Return the n-gram ladder of each scale's data."""
     orders = sorted({int(n) for floor in floors.values() for n in floor["ngram_ladder"]})
     keys = {n: "floor" if n == 1 else f"ngram_{n}" for n in orders}
@@ -209,7 +209,7 @@ def _runs(arms: Sequence[Arm]) -> str:
     )
 
 
-def _diverged(arms: Sequence[Arm]) -> list[str]:
+def diverged_note(arms: Sequence[Arm]) -> list[str]:
     """Name the diverged runs, if there are any."""
     runs = [run for arm in arms for run in arm.diverged]
     named = ", ".join(f"`{run.key.stage}` (step {run['diverged_at']})" for run in runs)
