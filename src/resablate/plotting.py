@@ -60,6 +60,13 @@ def figure(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axe
     return made, list(made.subplots(1, n_panels, squeeze=False)[0])
 
 
+def grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[list[Axes]]]:
+    """Return a figure of rows of panels, each of this width and height in inches."""
+    size = (max(width * columns, MIN_WIDTH), height * rows)
+    made = Figure(figsize=size, layout="constrained")
+    return made, [list(row) for row in made.subplots(rows, columns, squeeze=False)]
+
+
 def save(made: Figure, stem: Path) -> None:
     """Write <stem>.svg and <stem>.png; equal input gives equal bytes."""
     metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
