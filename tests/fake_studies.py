@@ -6,6 +6,8 @@ PYTHONPATH=src:tests python -m fake_studies FOLDER
 import csv
 import json
 import math
+import shutil
+import sys
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
@@ -20,7 +22,6 @@ from resablate.results import RunKey
 
 FLOOR = fake_runs.FLOOR
 N_LAYER = 6
-EVERY = 50
 CONFIGS = ["full", "attn_only", "ffn_only", "no_res"]
 SEEDS = [1337, 42, 123]
 
@@ -48,10 +49,10 @@ def write_run(
     noise = np.random.default_rng([seed, *str(files.metrics).encode()])
     end = outcome.end + 0.003 * abs(noise.normal())
     rows = []
-    for step in range(0, run.steps + 1, EVERY):
+    for step in range(0, run.steps + 1, run.eval_interval):
         share = step / run.steps
         rows.append({"step": step, "lr": run.lr, "train_loss": 3.0 if step else None})
-        rows[-1] |= {"val_loss": _loss(step, run.steps, end, outcome.escape)}
+        rows[-1] |= {"val_loss": _loss(step, run, end, outcome.escape)}
         rows[-1] |= _columns(share, outcome.escape is not None, noise) | extra
     losses = [row["val_loss"] for row in rows]
     best = min(losses)
@@ -85,13 +86,14 @@ def write_run(
         writer.writerows(rows)
 
 
-def _loss(step: int, steps: int, end: float, escape: int | None) -> float:
+def _loss(step: int, run: params.Run, end: float, escape: int | None) -> float:
     """Return a loss that falls to the floor within one evaluation and leaves it at `escape`."""
     if step == 0:
         return 4.17
     if escape is None or step < escape:
         return max(FLOOR + 0.002, end)
-    progress = (step - escape + EVERY) / (steps - escape + EVERY)
+    every = run.eval_interval
+    progress = (step - escape + every) / (run.steps - escape + every)
     return end + (FLOOR - 0.15 - end) * (1 - progress) if end < FLOOR - 0.15 else end
 
 
@@ -134,33 +136,35 @@ def fraction() -> dict[str, dict[str, Any]]:
     return points
 
 
-def write_params(
-    root: Path, declared: dict[str, Any], differences: dict[str, Any]
-) -> studies.Studies:
-    """Write params.yaml as the repository has it, and studies/params.yaml; return the latter."""
-    fake_runs.write_params(root)
-    (root / "studies").mkdir(exist_ok=True)
-    with (root / "studies/params.yaml").open("w") as file:
-        YAML().dump({"studies": declared, "differences": differences}, file)
-    return studies.load(root / "studies/params.yaml")
-
-
 def study(axes: dict[str, list[str]], seed: Iterable[int] = SEEDS, **base: str) -> dict[str, Any]:
     """Return a study's section of studies/params.yaml."""
     defaults = {"scale": "tiny", "impl": "residualgpt", "config": "attn_only"}
     return {**defaults, **base, "axes": axes, "seed": list(seed)}
 
 
-def write_studies(root: Path, declared: studies.Studies, world: World) -> None:
-    """Write every run of every declared study, as `world` has them end."""
-    resolved = params.load(root / "params.yaml")
-    for name, of in declared.studies.items():
-        for arm in of.arms():
-            impl, config = (arm.levels.get(k, getattr(of, k)) for k in ("impl", "config"))
-            run = resolved.resolve(of.scale, impl, config).model_copy(update=dict(arm.changes))
-            for seed in of.seed:
-                files = paths.run(name, of.scale, arm.name, seed)
-                write_run(root, files, run, world(name, arm, run, seed), seed)
+def write_params(root: Path, sections: dict[str, Any], differences: dict[str, Any]) -> None:
+    """Write params.yaml as the repository has it, and a studies/params.yaml of these studies."""
+    fake_runs.write_params(root)
+    (root / studies.FILE).parent.mkdir(exist_ok=True)
+    with (root / studies.FILE).open("w") as file:
+        YAML().dump({"studies": sections, "differences": differences}, file)
+
+
+def copy_params(root: Path) -> None:
+    """Copy the repository's params.yaml and studies/params.yaml."""
+    for path in (paths.PARAMS, studies.FILE):
+        (root / path).parent.mkdir(exist_ok=True)
+        shutil.copy(fake_runs.REPOSITORY / path, root / path)
+
+
+def write_study(root: Path, name: str, world: World) -> None:
+    """Write every run of a declared study, as `world` has them end."""
+    resolved, declared = params.load(root / paths.PARAMS), studies.load(root / studies.FILE)
+    for arm in declared.arms(name):
+        run = declared.resolve(resolved, name, arm)
+        for seed in declared.study(name).seed:
+            files = paths.run(name, declared.study(name).scale, arm.name, seed)
+            write_run(root, files, run, world(name, arm, run, seed), seed)
 
 
 def write_main(root: Path, outcome: Callable[[RunKey], Outcome] | None = None) -> None:
@@ -175,11 +179,30 @@ def write_main(root: Path, outcome: Callable[[RunKey], Outcome] | None = None) -
         write_run(root, key.paths("main"), run, of, key.seed)
 
 
-def make(
-    root: Path, declared: dict[str, Any], differences: dict[str, Any], world: World
-) -> studies.Studies:
-    """Write params, the root pipeline's runs and the studies' runs."""
-    made = write_params(root, declared, differences)
+def base(study: str, arm: studies.Arm, run: params.Run, seed: int) -> Outcome:
+    """Return a world in which only the skips matter."""
+    if run.attn_skip == 0:
+        return ended("ffn_only")
+    return ended("full" if run.ffn_skip else "attn_only")
+
+
+def make(root: Path, *names: str, world: World = base) -> None:
+    """Write the repository's parameters, the root pipeline's runs and those of named studies."""
+    copy_params(root)
     write_main(root)
-    write_studies(root, made, world)
-    return made
+    for name in names:
+        write_study(root, name, world)
+
+
+def make_own(
+    root: Path, sections: dict[str, Any], differences: dict[str, Any], world: World
+) -> None:
+    """Do the same for studies of the test's own."""
+    write_params(root, sections, differences)
+    write_main(root)
+    for name in sections:
+        write_study(root, name, world)
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), *studies.load().studies)

@@ -25,7 +25,7 @@ def batches_decide(study, arm, run, seed):
 def make(root, world=warm_up_decides):
     points = fake_studies.fraction()
     axes = {"config": ["full", "attn_only"], "point": list(points)}
-    fake_studies.make(root, {"implementation": fake_studies.study(axes)}, points, world)
+    fake_studies.make_own(root, {"implementation": fake_studies.study(axes)}, points, world)
 
 
 def test_effects_of_a_2_by_2_by_hand():

@@ -49,6 +49,11 @@ def line(config: str, configs: Sequence[str]) -> dict[str, Any]:
     return {"color": color, "linestyle": "-", "marker": "v"}
 
 
+def shades(n: int) -> list[Any]:
+    """Return n colours from dark to light, for things that have an order."""
+    return [matplotlib.colormaps["viridis"](0.92 * i / max(n - 1, 1)) for i in range(n)]
+
+
 def styled() -> Any:
     """Return a context in which only this module's style holds, not the user's matplotlibrc."""
     return matplotlib.style.context(["default", STYLE])

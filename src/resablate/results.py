@@ -220,8 +220,9 @@ def write_runs(path: Path, results: Iterable[Result]) -> None:
         {**run.key.columns, "status": run.status, **{name: run[name] for name in VALUES}}
         for run in results
     ]
+    columns = dict.fromkeys(name for row in rows for name in row)  # two studies may differ in some
     text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())

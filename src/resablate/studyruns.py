@@ -11,8 +11,7 @@ from functools import cached_property
 
 from resablate import params, paths, results, studies
 from resablate.arms import Arm, Floor
-from resablate.errors import UserError
-from resablate.results import Curve, Result, RunKey
+from resablate.results import Curve, RunKey
 
 MAIN = "main"
 GRID = "studies/params.yaml's {study}"
@@ -53,7 +52,6 @@ class StudyArm(Arm):
     study: str
     name: str
     levels: Mapping[str, str]
-    changes: Mapping[str, object]
     run: params.Run  # resolved, under the arm's changes
 
     @property
@@ -65,14 +63,19 @@ class StudyArm(Arm):
         """Training tokens of one run that finishes."""
         return self.run.steps * self.run.tokens_per_step
 
-    def curve(self, run: Result) -> Curve:
-        """Read the training curve of one of the arm's runs."""
-        path = run.key.paths(self.study).curve
-        return results.read_curve(path, f"run `dvc repro -f -s {run.key.stage}`")
+    @cached_property
+    def curves(self) -> dict[int, Curve]:
+        """The training curve of each run, by seed."""
+        return {
+            run.key.seed: results.read_curve(
+                run.key.paths(self.study).curve, f"run `dvc repro -f -s {run.key.stage}`"
+            )
+            for run in self.planned
+        }
 
-    def curves(self) -> list[Curve]:
-        """Read the curves of the finished runs."""
-        return [self.curve(run) for run in self.finished]
+    @property
+    def finished_curves(self) -> list[Curve]:
+        return [self.curves[run.key.seed] for run in self.finished]
 
 
 @dataclass(frozen=True)
@@ -109,52 +112,47 @@ class StudyRuns:
 def load(name: str) -> StudyRuns:
     """Read a study's runs; UserError names the missing ones, and those that it does not declare."""
     declared, root = studies.load(), params.load()
-    if name not in declared.studies:
-        known = ", ".join(declared.studies)
-        raise UserError(f"studies/params.yaml: studies has no {name!r}; it has {known}")
-    study = declared.studies[name]
+    study = declared.study(name)
     data = results.read_floor(root.scales[study.scale].dataset)
-    planned = [(arm, [_key(name, study, arm, seed) for seed in study.seed]) for arm in study.arms()]
-    keys = [key for _, of_arm in planned for key in of_arm]
+    planned = {
+        arm.name: [_key(name, study, arm, seed) for seed in study.seed]
+        for arm in declared.arms(name)
+    }
+    keys = [key for of_arm in planned.values() for key in of_arm]
     grid = GRID.format(study=name)
     results.refuse_missing(name, keys, grid)
     results.refuse_extra(name, keys, grid)
     arms = []
-    for arm, of_arm in planned:
-        key = of_arm[0]
-        run = root.resolve(key.scale, key.impl, key.config).model_copy(update=dict(arm.changes))
-        runs = [results.read(name, key, data["floor"]) for key in of_arm]
-        cell = (key.scale, key.impl, key.config, runs)
-        arms.append(StudyArm(*cell, name, arm.name, arm.levels, arm.changes, run))
+    for arm in declared.arms(name):
+        runs = [results.read(name, key, data["floor"]) for key in planned[arm.name]]
+        run = declared.resolve(root, name, arm)
+        _, impl, config = study.cell(arm.levels)
+        arms.append(StudyArm(study.scale, impl, config, runs, name, arm.name, arm.levels, run))
     return StudyRuns(name, study.scale, study.axes, study.seed, arms, data)
 
 
 def _key(name: str, study: studies.Study, arm: studies.Arm, seed: int) -> StudyKey:
-    impl = arm.levels.get("impl", study.impl)
-    config = arm.levels.get("config", study.config)
-    return StudyKey(name, study.scale, impl, config, arm.name, seed, arm.levels)
+    return StudyKey(name, *study.cell(arm.levels), arm.name, seed, arm.levels)
 
 
-def main_arms(
-    scale: str, impl: str, configs: Iterable[str], seeds: Sequence[int], **levels: str
-) -> list[StudyArm]:
-    """Read arms of the root pipeline; `levels` names them on the axes of the study that asks."""
+def main_arms(scale: str, impl: str, configs: Iterable[str], **levels: str) -> list[StudyArm]:
+    """Read arms of the root pipeline; `levels` are theirs on the axes of the study that asks."""
     root = params.load()
     floor = results.read_floor(root.scales[scale].dataset)["floor"]
     arms = []
     for config in configs:
-        keys = [RunKey(scale, impl, config, seed) for seed in seeds]
+        keys = [RunKey(scale, impl, config, seed) for seed in root.grid.seed]
         results.refuse_missing(MAIN, keys)
         runs = [results.read(MAIN, key, floor) for key in keys]
+        of = {"impl": impl, "config": config, **levels}
         run = root.resolve(scale, impl, config)
-        of = {"config": config, **levels}
-        arms.append(StudyArm(scale, impl, config, runs, MAIN, keys[0].arm, of, {}, run))
+        arms.append(StudyArm(scale, impl, config, runs, MAIN, keys[0].arm, of, run))
     return arms
 
 
 def mean_column(arm: StudyArm, name: str) -> tuple[list[float], list[float]]:
     """Return the steps and the mean over finished runs of a curve's column; empty if unmeasured."""
-    curves = arm.curves()
+    curves = arm.finished_curves
     if not curves or not all(name in curve for curve in curves):
         return [], []
     columns = zip(*(curve[name] for curve in curves), strict=True)

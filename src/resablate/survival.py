@@ -66,8 +66,10 @@ def kaplan_meier(times: Sequence[int], left: Sequence[bool]) -> Survival:
 
 
 def logrank(a: Sequence[Result], b: Sequence[Result]) -> float | None:
-    """Return the log-rank test's p that two groups leave alike; None where no run has left."""
+    """Return the log-rank test's p that two groups leave alike; None where no time can tell."""
     groups = [escapes(runs) for runs in (a, b)]
     if not any(any(left) for _, left in groups):
         return None
-    return float(scipy_stats.logrank(*(_censored(*group) for group in groups)).pvalue)
+    with np.errstate(invalid="ignore"):  # all leave at once: 0 / 0
+        p = float(scipy_stats.logrank(*(_censored(*group) for group in groups)).pvalue)
+    return None if np.isnan(p) else p

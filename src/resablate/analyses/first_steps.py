@@ -150,7 +150,10 @@ def conclude(runs: StudyRuns, others: StudyRuns, critical: Critical) -> tuple[st
 
 
 def _by_width(critical: Critical, warmup: int) -> str:
-    rates = zip(critical.widths, critical.by_width(warmup), strict=True)
+    rates = critical.by_width(warmup)
+    if len(set(rates)) == 1:
+        return f"{_rate(rates[0])} at every width"
+    rates = zip(critical.widths, rates, strict=True)
     return wording.listed(f"{_rate(rate)} at width {width}" for width, rate in rates)
 
 
