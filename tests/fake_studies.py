@@ -21,6 +21,7 @@ from resablate import params, paths, studies
 from resablate.results import RunKey
 
 FLOOR = fake_runs.FLOOR
+FLOORS = {"shakespeare": FLOOR, "owt": 6.9}
 N_LAYER = 6
 CONFIGS = ["full", "attn_only", "ffn_only", "no_res"]
 SEEDS = [1337, 42, 123]
@@ -88,13 +89,15 @@ def write_run(
 
 def _loss(step: int, run: params.Run, end: float, escape: int | None) -> float:
     """Return a loss that falls to the floor within one evaluation and leaves it at `escape`."""
+    floor = FLOORS[run.dataset]
     if step == 0:
-        return 4.17
+        return floor + 0.8
     if escape is None or step < escape:
-        return max(FLOOR + 0.002, end)
+        return max(floor + 0.002, end)
     every = run.eval_interval
     progress = (step - escape + every) / (run.steps - escape + every)
-    return end + (FLOOR - 0.15 - end) * (1 - progress) if end < FLOOR - 0.15 else end
+    first = floor - 0.15
+    return end + (first - end) * (1 - progress) if end < first else end
 
 
 def _columns(share: float, learns: bool, noise: np.random.Generator) -> dict[str, Any]:

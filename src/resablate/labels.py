@@ -11,7 +11,7 @@ LEVELS = {  # of the studies' axes
     "adamw": "AdamW, eps 1e-8",
     "attention": "attention",
     "base": "base",
-    "boundary": "near the boundary",
+    "boundary": "boundary",
     "causal": "causal",
     "conv": "convolution",
     "diagonal": "itself only",

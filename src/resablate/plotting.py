@@ -81,14 +81,18 @@ def save(made: Figure, stem: Path) -> None:
         write_bytes(stem.with_suffix(f".{suffix}"), content.getvalue())
 
 
-def legend_below(made: Figure, axes: Iterable[Axes]) -> None:
+def legend_below(made: Figure, axes: Iterable[Axes], columns: int = 5) -> None:
     """Put one legend for all panels under them, each label once."""
     handles = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     made.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=5, handlelength=3.5
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=columns,
+        handlelength=3.5,
     )
 
 

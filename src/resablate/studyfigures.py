@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from resablate import labels, plotting
 from resablate.studyruns import StudyArm
@@ -44,7 +45,12 @@ def outcomes_panel(
     room = 0.06 * (max(reached) - min(reached)) + 0.02
     ax.set_ylim(min(reached) - room, max(reached) + room)
     plotting.reference(ax, ladder, named=named)
-    plotting.categories(ax, [name.replace(" ", "\n", 1) for name in groups])
+    plotting.categories(ax, [_wrapped(name) for name in groups])
+
+
+def _wrapped(name: str) -> str:
+    """Break a name at its comma, or else at its first space."""
+    return name.replace(", ", "\n") if ", " in name else name.replace(" ", "\n", 1)
 
 
 def _outcome(
@@ -80,7 +86,8 @@ def heat_map(
     x_names: Sequence[str],
     y_names: Sequence[str],
     limits: tuple[float, float],
-) -> object:
+    spec: str = ".3f",
+) -> AxesImage:
     """Fill a panel with values[y][x], dark for low ones, each in digits; return the image."""
     filled = [[float("nan") if v is None else v for v in row] for row in values]
     image = ax.imshow(
@@ -89,7 +96,7 @@ def heat_map(
     middle = sum(limits) / 2
     for y, row in enumerate(values):
         for x, value in enumerate(row):
-            text, color = ("—", "black") if value is None else (f"{value:.3f}", "black")
+            text, color = ("—", "black") if value is None else (f"{value:{spec}}", "black")
             if value is not None and value < middle:
                 color = "white"
             ax.text(x, y, text, ha="center", va="center", fontsize=8.5, color=color)

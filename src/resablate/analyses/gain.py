@@ -4,6 +4,7 @@ A runtime multiplier on every sublayer's output, and the same factor on the outp
 start, for AttnOnly and FFNOnly: how far apart do they leave the losses, and when?
 """
 
+import math
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
@@ -115,14 +116,14 @@ def draw(runs: StudyRuns, of: Ladders) -> Figure:
         row[0].set_ylabel("validation loss, nats per token")
         _spread(row[2], ladders, config)
     figure.suptitle(f"{TITLE}, scale {labels.scale(runs.scale)}, mean of seeds", fontsize=10.5)
-    plotting.legend_below(figure, [ax for row in axes for ax in row])
+    plotting.legend_below(figure, [ax for row in axes for ax in row], 8)
     return figure
 
 
 def _spread(ax: Axes, ladders: Mapping[str, Ladder], config: str) -> None:
     for kind, ladder in ladders.items():
         steps, spread = ladder.spread
-        shown = [max(gap, 1e-5) for gap in spread]
+        shown = [gap or math.nan for gap in spread]  # a log axis has no place for zero
         ax.plot(steps, shown, color=COLORS[kind], linewidth=1.5, label=f"spread, {ladder.label}")
     ax.axhline(ABSORBED, color=plotting.GREY, linestyle=":", linewidth=1, label=f"{ABSORBED} nats")
     ax.set(yscale="log", xlabel="step", title=f"{labels.config(config)}: spread over gains")

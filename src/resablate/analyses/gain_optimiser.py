@@ -23,7 +23,9 @@ Ladders = Mapping[str, Mapping[str, Ladder]]  # optimiser -> kind -> its arms
 
 def name(arm: StudyArm) -> str:
     """Return an arm's optimiser as printed."""
-    return "SGD" if arm.run.optimiser == "sgd" else f"AdamW eps {arm.run.adam_eps:g}"
+    if arm.run.optimiser == "sgd":
+        return "SGD"
+    return f"AdamW eps {arm.run.adam_eps:.0e}".replace("e-0", "e-")
 
 
 def group(arms: Sequence[StudyArm]) -> dict[str, dict[str, Ladder]]:
@@ -113,7 +115,7 @@ def analyse(runs: StudyRuns, base: Sequence[StudyArm]) -> Finding:
     section = studytables.arms_section(runs, arms, _label, compared, "the optimiser's gain 1")
     note = (
         "Spread over gains: the largest minus the smallest mean validation loss over the gains of a"
-        " row, gain 1 included. AdamW with eps 1e-08 is the study `gain`'s, at the same gains."
+        " row, gain 1 included. AdamW with eps 1e-8 is the study `gain`'s, at the same gains."
     )
     sections = [spread_section(of), section]
     table = studytables.table(runs, f"{TITLE} (C8)", sections, runs.arms, compared, [note])

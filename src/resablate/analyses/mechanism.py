@@ -184,7 +184,7 @@ def _titled(runs: StudyRuns, figure: Figure, axes: Sequence[Sequence], title: st
     figure.suptitle(
         f"{title}, {impl}, scale {labels.scale(runs.scale)}, mean of seeds", fontsize=10.5
     )
-    plotting.legend_below(figure, [ax for row in axes for ax in row])
+    plotting.legend_below(figure, [ax for row in axes for ax in row], 7)
     return figure
 
 

@@ -113,10 +113,19 @@ def _blind(runs: StudyRuns, groups: Groups) -> str:
 
 
 def draw(runs: StudyRuns, groups: Groups, names: Mapping[str, str]) -> Figure:
-    """Return the outcomes by mixer, over the n-gram ladder."""
-    shown = {names[mixer]: list(group.values()) for mixer, group in groups.items()}
+    """Return the outcomes by mixer, each over the n-gram model that sees as many tokens."""
+    ladder = runs.data["ngram_ladder"]
+    shown = {
+        f"{names[mixer]}, sees {receptive_field(group['full'].run)}": list(group.values())
+        for mixer, group in groups.items()
+    }
     title = f"{TITLE}, scale {labels.scale(runs.scale)}"
-    return studyfigures.outcomes(shown, title, runs.floor, runs.data["ngram_ladder"])
+    figure = studyfigures.outcomes(shown, title, runs.floor, ladder)
+    for x, group in enumerate(groups.values()):
+        bound = ladder.get(str(receptive_field(group["full"].run) + 1))
+        if bound is not None:
+            figure.axes[0].plot([x - 0.42, x + 0.42], [bound] * 2, color="#CC79A7", linewidth=2.5)
+    return figure
 
 
 def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:

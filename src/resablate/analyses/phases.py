@@ -13,7 +13,7 @@ from resablate import cells, findings, labels, plotting, studyruns, studytables,
 from resablate.cells import LOSS, RUNS, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.stats import estimate
+from resablate.stats import estimate, shared
 from resablate.studyruns import StudyArm, StudyRuns
 
 NAME = "phases"
@@ -25,18 +25,15 @@ SAME = ("best_val_loss", "final_val_loss", "full_val_loss")
 
 def same_bits(a: StudyArm, b: StudyArm) -> tuple[int, int]:
     """Return for how many seeds all losses are equal to the last bit, and of how many."""
-    of = [
-        {seed: arm.by_seed(name) for name in SAME for seed in arm.by_seed(name)} for arm in (a, b)
-    ]
-    seeds = [seed for seed in of[0] if seed in of[1]]
-    equal = [all(a.by_seed(name).get(s) == b.by_seed(name).get(s) for name in SAME) for s in seeds]
-    return sum(equal), len(seeds)
+    pairs = [(a.by_seed(name), b.by_seed(name)) for name in SAME]
+    seeds = shared(*pairs[0])
+    return sum(all(x[seed] == y[seed] for x, y in pairs) for seed in seeds), len(seeds)
 
 
 def moves(a: StudyArm, b: StudyArm) -> list[float]:
     """Return by how much the best loss differs between two phases, for each seed that both have."""
     of_a, of_b = a.by_seed("best_val_loss"), b.by_seed("best_val_loss")
-    return [abs(of_a[seed] - of_b[seed]) for seed in of_a if seed in of_b]
+    return [abs(of_a[seed] - of_b[seed]) for seed in shared(of_a, of_b)]
 
 
 def pairs_section(arms: Sequence[StudyArm]) -> Section:
@@ -64,7 +61,8 @@ def conclude(runs: StudyRuns) -> tuple[str, str]:
     spreads = [f"{_label(arm)} {wording.loss(arm.estimate('best_val_loss'))}" for arm in runs.arms]
     found = (
         f"{wording.setting(runs.scale, runs.arms)}, losses are equal to the last bit between"
-        f" {wording.listed(parts)}; the best loss at one seed moves by at most {largest:.4f} nats between them ({wording.listed(spreads)})."
+        f" {wording.listed(parts)}; the best loss at one seed moves by at most {largest:.4f} nats"
+        f" between them ({wording.listed(spreads)})."
     )
     reported = max(P1) - min(P1)
     reached = "reached or passed" if largest >= reported else "not reached"

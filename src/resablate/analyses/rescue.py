@@ -74,7 +74,7 @@ def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     compared = studytables.compare_all(runs.arms, lambda arm: plain[arm.config])
     arms = [*base, *runs.arms]
     section = studytables.arms_section(runs, arms, _label, compared, "no rescue")
-    note = "Without a rescue: the root pipeline's runs, AdamW with eps 1e-08."
+    note = "Without a rescue: the root pipeline's runs, AdamW with eps 1e-8."
     table = studytables.table(runs, TITLE, [section], runs.arms, compared, [note])
     found, not_found = conclude(runs, base, compared)
     figures = {NAME: lambda: draw(runs, base)}

@@ -28,7 +28,10 @@ QUESTION = "Is the scatter of the paper's Phases 1 and 2 what rounding alone mak
 # its Full Residual is that of Table 3, its floor that of the same characters.
 P1, P2, PAPER_FULL = (1.97, 1.94, 2.06), (2.289, 3.354, 2.130), 1.5017
 KINDS = {"seeds": "seeds", "ulps": "one-ulp perturbations"}
-COLORS = {"seeds": "#0072B2", "ulps": "#D55E00"}
+LOOKS = {
+    "seeds": {"color": "#0072B2", "linestyle": "-"},
+    "ulps": {"color": "#D55E00", "linestyle": (0, (4, 1.5))},
+}
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,7 @@ def conclude(runs: StudyRuns, of: Sequence[Point]) -> tuple[str, str]:
     for point in of:
         seeds, ulps = point.seeds, point.ulps
         parts.append(
-            f"{labels.level(point.name)}: {len(seeds.losses)} seeds end at"
+            f"at the {labels.level(point.name)}, {len(seeds.losses)} seeds end at"
             f" {wording.loss(estimate(seeds.losses))} and {len(ulps.losses)} one-ulp perturbations"
             f" of one of them at {wording.loss(estimate(ulps.losses))} (equal spread:"
             f" {wording.p_value(point.spread_p)}), {seeds.left} of {len(seeds.runs)} and"
@@ -199,7 +202,7 @@ def _reached(of: Sequence[Point], which: int, limit: float) -> str:
     """Say at which points a spread is at least the limit, and how large it is at each."""
     shares = {point.name: point.shares[which] for point in of}
     known = {name: share for name, share in shares.items() if share is not None}
-    there = [labels.level(name) for name, share in known.items() if share >= limit]
+    there = [f"the {labels.level(name)}" for name, share in known.items() if share >= limit]
     sizes = ", ".join(f"{labels.level(name)} {share:.1f}%" for name, share in known.items())
     return f"at {wording.listed(there)} ({sizes})" if there else f"at no point ({sizes})"
 
@@ -224,32 +227,35 @@ def _curves(ax: Axes, point: Point, floor: float) -> None:
     for group in (point.seeds, point.ulps):
         for arm in group.arms:
             for curve in arm.curves.values():
-                color = COLORS[group.kind]
-                ax.plot(curve["step"], curve["val_loss"], color=color, linewidth=0.8, alpha=0.7)
+                look = LOOKS[group.kind]
+                ax.plot(curve["step"], curve["val_loss"], linewidth=0.8, alpha=0.7, **look)
     _floor(ax, floor)
     ax.set(xlabel="step", ylabel="nats per token")
 
 
 def _survival(ax: Axes, point: Point) -> None:
     for group in (point.seeds, point.ulps):
-        curve, color = group.survival, COLORS[group.kind]
-        look = {"color": color, "where": "post"}
-        label = f"{KINDS[group.kind]}"
-        ax.step(curve.steps, curve.share, linewidth=1.6, label=label, **look)
+        curve, look = group.survival, LOOKS[group.kind]
+        ax.step(
+            curve.steps, curve.share, where="post", linewidth=1.6, label=KINDS[group.kind], **look
+        )
         lo = [
             1.0 if p is None and s == 1 else p or 0.0
             for p, s in zip(curve.lo, curve.share, strict=True)
         ]
         hi = [s if p is None else p for p, s in zip(curve.hi, curve.share, strict=True)]
-        ax.fill_between(curve.steps, lo, hi, step="post", color=color, alpha=0.15, linewidth=0)
-    ax.set(xlabel="step", ylim=(-0.03, 1.05))
+        ax.fill_between(
+            curve.steps, lo, hi, step="post", color=look["color"], alpha=0.15, linewidth=0
+        )
+    budget = point.seeds.arms[0].run.steps
+    ax.set(xlabel="step", xlim=(0, budget), ylim=(-0.03, 1.05))
 
 
 def _outcomes(ax: Axes, point: Point, floor: float) -> None:
     for x, group in enumerate((point.seeds, point.ulps)):
         losses = group.losses
         at = plotting.beside(x, len(losses), 0.5)
-        ax.plot(at, losses, "o", color=COLORS[group.kind], markersize=4.5)
+        ax.plot(at, losses, "o", color=LOOKS[group.kind]["color"], markersize=4.5)
     _floor(ax, floor)
     plotting.categories(ax, [KINDS["seeds"], "one-ulp\nperturbations"])
 

@@ -102,12 +102,12 @@ def draw(runs: StudyRuns) -> Figure:
     left = [[_share_left(by[y, x]) for x in across] for y in up]
     known = [loss for row in means for loss in row if loss is not None]
     panels = {
-        "mean best validation loss, nats per token": (means, (min(known), max(known))),
-        "share of seeds off the unigram floor": (left, (0.0, 1.0)),
+        "mean best validation loss, nats per token": (means, (min(known), max(known)), ".3f"),
+        "share of seeds off the unigram floor": (left, (0.0, 1.0), ".0%"),
     }
-    for ax, (title, (values, limits)) in zip(axes, panels.items(), strict=True):
+    for ax, (title, (values, limits, spec)) in zip(axes, panels.items(), strict=True):
         names = [[f"{v:g}" for v in axis] for axis in (across, up)]
-        image = studyfigures.heat_map(ax, values, *names, limits)
+        image = studyfigures.heat_map(ax, values, *names, limits, spec)
         figure.colorbar(image, ax=ax, shrink=0.8)
         ax.set(title=title, xlabel=SKIPS["ffn_skip"], ylabel=SKIPS["attn_skip"])
     figure.suptitle(f"{TITLE}, scale {labels.scale(runs.scale)}", fontsize=10.5)
