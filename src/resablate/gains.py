@@ -85,11 +85,12 @@ class Ladder:
 
 
 def ladders(arms: Sequence[StudyArm]) -> dict[str, Ladder]:
-    """Return the arms with each kind of gain, the one without any in both."""
+    """Return the arms with each kind of gain that there is, the one without any in both."""
     made = {}
     for kind in KINDS:
         of = sorted((arm for arm in arms if is_kind(arm.run, kind)), key=lambda a: value(a.run))
-        made[kind] = Ladder(kind, of)
+        if len(of) > 1:
+            made[kind] = Ladder(kind, of)
     return made
 
 

@@ -1,7 +1,7 @@
 """Study `gain_optimiser`: under which optimiser is a gain absorbed (Section 5.1, C8)?
 
 AdamW's step does not change with the scale of the gradients as long as eps is small beside them;
-SGD's does. The rows with the default eps are those of the study `gain`.
+SGD's does. The study `gain` has AdamW with the default eps, for other configurations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from resablate.findings import Finding
 from resablate.gains import ABSORBED, BY, Ladder
 from resablate.studyruns import StudyArm, StudyRuns
 
-NAME, BASE = "gain_optimiser", "gain"
+NAME = "gain_optimiser"
 TITLE = "Gain under other optimisers"
 QUESTION = "Where exactly does the absorption of a gain hold: which optimiser, which eps (C8)?"
 Ladders = Mapping[str, Mapping[str, Ladder]]  # optimiser -> kind -> its arms
@@ -66,15 +66,15 @@ def conclude(runs: StudyRuns, of: Ladders) -> tuple[str, str]:
     """Return the spread at the end under each optimiser, and where there is no absorption."""
     parts = []
     for kind, text in gains.KINDS.items():
-        ends = [f"{optimiser} {LOSS(ladders[kind].end)}" for optimiser, ladders in of.items()]
-        parts.append(f"for a {text} {wording.listed(ends)}")
+        ends = [f"{o} {LOSS(of[o][kind].end)}" for o in of if kind in of[o]]
+        parts += [f"for a {text} {wording.listed(ends)}"] if ends else []
     everything = [(o, ladder) for o, ladders in of.items() for ladder in ladders.values()]
     within = [f"{o} ({ladder.label})" for o, ladder in everything if ladder.absorbed_at is not None]
     never = [f"{o} ({ladder.label})" for o, ladder in everything if ladder.absorbed_at is None]
     used = wording.span((gains.value(arm.run) for arm in runs.arms), "g")
     found = (
-        f"{wording.setting(runs.scale, runs.arms)}, the spread of AttnOnly's mean losses over gains"
-        f" of {used} is at the end, in nats, {'; '.join(parts)}."
+        f"{wording.setting(runs.scale, runs.arms)}, the spread of {_config(runs)}'s mean losses"
+        f" over gains of {used} is at the end, in nats, {'; '.join(parts)}."
     )
     return found, (
         f"Absorption to a spread that stays below {ABSORBED} nats was found under"
@@ -84,11 +84,12 @@ def conclude(runs: StudyRuns, of: Ladders) -> tuple[str, str]:
 
 def draw(runs: StudyRuns, of: Ladders) -> Figure:
     """Return the final loss by gain, a panel a kind and a line an optimiser."""
-    figure, axes = plotting.figure(len(gains.KINDS), 4.2, 3.8)
+    kinds = [kind for kind in gains.KINDS if any(kind in ladders for ladders in of.values())]
+    figure, axes = plotting.figure(len(kinds), 4.2, 3.8)
     colors = plotting.shades(len(of))
-    for ax, (kind, text) in zip(axes, gains.KINDS.items(), strict=True):
+    for ax, kind in zip(axes, kinds, strict=True):
         for color, marker, (optimiser, ladders) in zip(colors, "osD^vP*", of.items(), strict=False):
-            arms = ladders[kind].arms
+            arms = ladders[kind].arms if kind in ladders else []
             at = [gains.value(arm.run) for arm in arms]
             means = [gains.mean_loss(arm) for arm in arms]
             stds = [arm.estimate("final_val_loss").std or 0.0 for arm in arms]
@@ -97,17 +98,17 @@ def draw(runs: StudyRuns, of: Ladders) -> Figure:
         ax.axhline(runs.floor, color=plotting.GREY, linestyle=":", linewidth=1, label="floor")
         ax.set_xscale("log", base=2)
         ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
-        ax.set(title=text, xlabel="gain")
+        ax.set(title=gains.KINDS[kind], xlabel="gain")
     axes[0].set_ylabel("final validation loss, nats per token")
-    what = f"{TITLE}, AttnOnly, scale {labels.scale(runs.scale)}: mean ± std over seeds"
+    what = f"{TITLE}, {_config(runs)}, scale {labels.scale(runs.scale)}: mean ± std over seeds"
     figure.suptitle(what, fontsize=10.5)
     plotting.legend_below(figure, axes)
     return figure
 
 
-def analyse(runs: StudyRuns, base: Sequence[StudyArm]) -> Finding:
-    """Return the finding; `base` are the arms of AdamW with the default eps."""
-    arms = [*base, *runs.arms]
+def analyse(runs: StudyRuns) -> Finding:
+    """Return the study's finding; each arm is compared with its optimiser's gain of 1."""
+    arms = runs.arms
     of = group(arms)
     plain = {name(arm): arm for arm in arms if gains.value(arm.run) == 1}
     changed = [arm for arm in runs.arms if gains.value(arm.run) != 1]
@@ -115,13 +116,17 @@ def analyse(runs: StudyRuns, base: Sequence[StudyArm]) -> Finding:
     section = studytables.arms_section(runs, arms, _label, compared, "the optimiser's gain 1")
     note = (
         "Spread over gains: the largest minus the smallest mean validation loss over the gains of a"
-        " row, gain 1 included. AdamW with eps 1e-8 is the study `gain`'s, at the same gains."
+        " row, gain 1 included."
     )
     sections = [spread_section(of), section]
     table = studytables.table(runs, f"{TITLE} (C8)", sections, runs.arms, compared, [note])
     found, not_found = conclude(runs, of)
     figures = {NAME: lambda: draw(runs, of)}
     return Finding(runs, TITLE, QUESTION, found, not_found, table, figures, runs.arms)
+
+
+def _config(runs: StudyRuns) -> str:
+    return labels.config(runs.arms[0].config)
 
 
 def _label(arm: StudyArm) -> str:
@@ -132,15 +137,7 @@ def _label(arm: StudyArm) -> str:
 
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    runs = studyruns.load(NAME)
-    used = {(arm.run.gain, arm.run.init_gain) for arm in runs.arms}
-    config = runs.arms[0].config
-    base = [
-        arm
-        for arm in studyruns.load(BASE).select(config=config)
-        if (arm.run.gain, arm.run.init_gain) in used
-    ]
-    findings.publish(analyse(runs, base))
+    findings.publish(analyse(studyruns.load(NAME)))
 
 
 if __name__ == "__main__":
