@@ -49,9 +49,9 @@ def line(config: str, configs: Sequence[str]) -> dict[str, Any]:
     return {"color": color, "linestyle": "-", "marker": "v"}
 
 
-def shades(n: int) -> list[Any]:
-    """Return n colours from dark to light, for things that have an order."""
-    return [matplotlib.colormaps["viridis"](0.92 * i / max(n - 1, 1)) for i in range(n)]
+def shades(n: int) -> list[dict[str, Any]]:
+    """Return the looks of n lines from dark to light, for things that have an order."""
+    return [{"color": matplotlib.colormaps["viridis"](0.92 * i / max(n - 1, 1))} for i in range(n)]
 
 
 def styled() -> Any:

@@ -10,14 +10,26 @@ from resablate import labels, plotting
 from resablate.studyruns import StudyArm
 
 WIDTH = 1.15  # inches a group
+BOUND = "#CC79A7"
 
 
 def outcomes(
-    groups: Mapping[str, Sequence[StudyArm]], title: str, floor: float, ladder: Mapping[str, float]
+    groups: Mapping[str, Sequence[StudyArm]],
+    title: str,
+    floor: float,
+    ladder: Mapping[str, float],
+    bounds: Sequence[tuple[float, str] | None] = (),
 ) -> Figure:
-    """Return every seed's best loss, and the means with their intervals, a group a place in x."""
+    """Return every seed's best loss, and the means with their intervals, a group a place in x.
+
+    bounds: for each group, a loss to mark and what it is, or None.
+    """
     figure, (ax,) = plotting.figure(1, max(WIDTH * len(groups) + 1.6, 7.0), 4.4)
     outcomes_panel(ax, groups, floor, ladder, named=True)
+    for x, bound in enumerate(bounds):
+        if bound is not None:
+            loss, name = bound
+            ax.plot([x - 0.42, x + 0.42], [loss] * 2, color=BOUND, linewidth=2.5, label=name)
     ax.set_ylabel("best validation loss, nats per token")
     figure.suptitle(f"{title}: seeds, mean and 95% interval", fontsize=10.5)
     plotting.legend_below(figure, [ax])
@@ -108,7 +120,7 @@ def heat_map(
 def curves(
     ax: Axes,
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    colors: Sequence[object],
+    looks: Sequence[Mapping[str, object]],
     *,
     log: bool = False,
 ) -> None:
@@ -117,10 +129,10 @@ def curves(
     if not drawn:
         plotting.empty(ax, "not measured")
         return
-    for color, (name, (steps, values)) in zip(colors, series.items(), strict=True):
+    for look, (name, (steps, values)) in zip(looks, series.items(), strict=True):
         if name in drawn:
             shown = [value if value > 0 else float("nan") for value in values] if log else values
-            ax.plot(steps, shown, color=color, linewidth=1.4, label=name)
+            ax.plot(steps, shown, linewidth=1.4, label=name, **look)
     if log:
         ax.set_yscale("log")
     ax.set_xlabel("step")

@@ -116,7 +116,7 @@ def draw(runs: StudyRuns, of: Ladders) -> Figure:
         row[0].set_ylabel("validation loss, nats per token")
         _spread(row[2], ladders, config)
     figure.suptitle(f"{TITLE}, scale {labels.scale(runs.scale)}, mean of seeds", fontsize=10.5)
-    plotting.legend_below(figure, [ax for row in axes for ax in row], 8)
+    plotting.legend_below(figure, [ax for row in axes for ax in row])
     return figure
 
 
@@ -126,7 +126,8 @@ def _spread(ax: Axes, ladders: Mapping[str, Ladder], config: str) -> None:
         shown = [gap or math.nan for gap in spread]  # a log axis has no place for zero
         ax.plot(steps, shown, color=COLORS[kind], linewidth=1.5, label=f"spread, {ladder.label}")
     ax.axhline(ABSORBED, color=plotting.GREY, linestyle=":", linewidth=1, label=f"{ABSORBED} nats")
-    ax.set(yscale="log", xlabel="step", title=f"{labels.config(config)}: spread over gains")
+    ax.set(yscale="log", ylim=(ABSORBED / 10, 2))
+    ax.set(xlabel="step", title=f"{labels.config(config)}: spread over gains")
 
 
 def analyse(runs: StudyRuns) -> Finding:

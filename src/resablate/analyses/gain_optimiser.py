@@ -86,14 +86,14 @@ def draw(runs: StudyRuns, of: Ladders) -> Figure:
     """Return the final loss by gain, a panel a kind and a line an optimiser."""
     kinds = [kind for kind in gains.KINDS if any(kind in ladders for ladders in of.values())]
     figure, axes = plotting.figure(len(kinds), 4.2, 3.8)
-    colors = plotting.shades(len(of))
+    looks = plotting.shades(len(of))
     for ax, kind in zip(axes, kinds, strict=True):
-        for color, marker, (optimiser, ladders) in zip(colors, "osD^vP*", of.items(), strict=False):
+        for shade, marker, (optimiser, ladders) in zip(looks, "osD^vP*", of.items(), strict=False):
             arms = ladders[kind].arms if kind in ladders else []
             at = [gains.value(arm.run) for arm in arms]
             means = [gains.mean_loss(arm) for arm in arms]
             stds = [arm.estimate("final_val_loss").std or 0.0 for arm in arms]
-            look = {"color": color, "marker": marker, "markersize": 5, "capsize": 2}
+            look = {**shade, "marker": marker, "markersize": 5, "capsize": 2}
             ax.errorbar(at, means, stds, label=optimiser, linewidth=1.3, **look)
         ax.axhline(runs.floor, color=plotting.GREY, linestyle=":", linewidth=1, label="floor")
         ax.set_xscale("log", base=2)

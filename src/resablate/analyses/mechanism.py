@@ -204,9 +204,11 @@ def draw_gradients(runs: StudyRuns) -> Figure:
     arms = runs.select(impl=runs.levels("impl")[0])
     figure, axes = plotting.grid(1, len(arms), 2.6, 3.3)
     colors = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#000000")
+    styles = ("-", "--", "-", "--", "-", ":")
+    looks = [{"color": c, "linestyle": s} for c, s in zip(colors, styles, strict=True)]
     for ax, arm in zip(axes[0], arms, strict=True):
         lines = {m: studyruns.mean_column(arm, f"grad_norm_block0_{m}") for m in MATRICES}
-        studyfigures.curves(ax, lines, colors, log=True)
+        studyfigures.curves(ax, lines, looks, log=True)
         ax.set_title(labels.config(arm.config))
     axes[0][0].set_ylabel("gradient norm, block 0")
     _share_y(axes[0])
@@ -225,8 +227,8 @@ def draw_optimiser(runs: StudyRuns) -> Figure:
     figure, axes = plotting.grid(1, len(panels), 3.3, 3.3)
     for ax, (column, name) in zip(axes[0], panels.items(), strict=True):
         lines = {labels.config(arm.config): studyruns.mean_column(arm, column) for arm in arms}
-        colors = [plotting.line(config, configs)["color"] for config in configs]
-        studyfigures.curves(ax, lines, colors, log=column != "adam_eps_share")
+        looks = [plotting.line(config, configs) | {"marker": ""} for config in configs]
+        studyfigures.curves(ax, lines, looks, log=column != "adam_eps_share")
         ax.set_title(name)
     return _titled(runs, figure, axes, "AdamW and LayerNorm")
 

@@ -115,17 +115,17 @@ def _blind(runs: StudyRuns, groups: Groups) -> str:
 def draw(runs: StudyRuns, groups: Groups, names: Mapping[str, str]) -> Figure:
     """Return the outcomes by mixer, each over the n-gram model that sees as many tokens."""
     ladder = runs.data["ngram_ladder"]
+    fields = {mixer: receptive_field(group["full"].run) for mixer, group in groups.items()}
     shown = {
-        f"{names[mixer]}, sees {receptive_field(group['full'].run)}": list(group.values())
-        for mixer, group in groups.items()
+        f"{names[mixer]}, sees {field} token{'s' * (field > 1)}": list(groups[mixer].values())
+        for mixer, field in fields.items()
     }
+    bounds = [
+        (ladder[str(field + 1)], f"{field + 1}-gram bound") if str(field + 1) in ladder else None
+        for field in fields.values()
+    ]
     title = f"{TITLE}, scale {labels.scale(runs.scale)}"
-    figure = studyfigures.outcomes(shown, title, runs.floor, ladder)
-    for x, group in enumerate(groups.values()):
-        bound = ladder.get(str(receptive_field(group["full"].run) + 1))
-        if bound is not None:
-            figure.axes[0].plot([x - 0.42, x + 0.42], [bound] * 2, color="#CC79A7", linewidth=2.5)
-    return figure
+    return studyfigures.outcomes(shown, title, runs.floor, ladder, bounds)
 
 
 def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
