@@ -34,6 +34,7 @@ RUNS = Kind("runs", "d")
 COUNT = Kind("count", ",d")
 STEP = Kind("steps", ".0f")
 SCORE = Kind("score", ".3f")
+SHARE = Kind("%", ".1f", "%")
 NORM = Kind("L2 norm", ".3g")
 SIGNIFICANCE = Kind("p", ".2g")
 ROUNDING = (

@@ -21,7 +21,7 @@ from resablate import (
     studytables,
     wording,
 )
-from resablate.cells import NORM, PERCENT, SCORE, Content, Section
+from resablate.cells import NORM, SCORE, SHARE, Content, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import Result
@@ -66,16 +66,16 @@ def _last_cosine(arm: StudyArm, which: int) -> Estimate:
 
 COLUMNS = {
     "cosine_start": "Token cosine, last layer, start",
-    "cosine_end": "end",
+    "cosine_end": "cosine, end",
     "rank_start": "Effective rank, last layer, start",
-    "rank_end": "end",
+    "rank_end": "rank, end",
     "grad_start": "Block-0 gradient norm, start",
-    "grad_end": "end",
+    "grad_end": "norm, end",
     "grad_q": "its Q, end",
     "grad_k": "its K, end",
     "grad_v": "its V, end",
     "self_start": "αtt, mean of layers, start",
-    "self_end": "end",
+    "self_end": "αtt, end",
     "update_ratio": "Update / parameter RMS, end",
     "eps_share": "Share under 10 eps, end",
     "variance": "Least LN var / eps, end",
@@ -98,7 +98,7 @@ def contents(arm: StudyArm) -> dict[str, Content]:
         "self_start": Content(SCORE, self_mass(arm, 0)),
         "self_end": Content(SCORE, self_mass(arm, -1)),
         "update_ratio": Content(NORM, norm("update_ratio", -1)),
-        "eps_share": Content(PERCENT, share),
+        "eps_share": Content(SHARE, share),
         "variance": Content(NORM, norm("norm_var_over_eps", -1)),
     }
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from scipy import stats as scipy_stats
 
 from resablate import cells, findings, labels, plotting, studyruns, studytables, survival, wording
-from resablate.cells import LOSS, PERCENT, RATIO, RUNS, SIGNIFICANCE, STEP, Content, Section
+from resablate.cells import LOSS, RATIO, RUNS, SHARE, SIGNIFICANCE, STEP, Content, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import Result
@@ -132,7 +132,7 @@ def groups_section(of: Sequence[Point]) -> Section:
                 "n": cells.value(RUNS, len(losses), n),
                 "left": cells.value(RUNS, group.left, n, f"{group.left} of {n}"),
                 "median": cells.value(STEP, curve.median, n),
-                "on_floor": Content(cells.Kind("%", ".0f", "%"), end, "both"),
+                "on_floor": Content(SHARE, end, "both"),
             },
         )
     return Section("Point, what differs", columns, rows)
@@ -162,8 +162,8 @@ def spreads_section(of: Sequence[Point]) -> Section:
                 "ratio": cells.value(RATIO, ratio(over_ulps, over_seeds), n),
                 "spread_p": cells.value(SIGNIFICANCE, point.spread_p, n),
                 "leaving_p": cells.value(SIGNIFICANCE, point.leaving_p, n),
-                "seeds": cells.value(PERCENT, shares[0], len(point.seeds.losses)),
-                "ulps": cells.value(PERCENT, shares[1], n),
+                "seeds": cells.value(SHARE, shares[0], len(point.seeds.losses)),
+                "ulps": cells.value(SHARE, shares[1], n),
             },
         )
     return Section("Spread", columns, rows)
