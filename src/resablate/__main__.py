@@ -2,12 +2,15 @@
 
 import argparse
 import importlib
+import os
 import sys
 
 from resablate.errors import run_command
 
 COMMANDS = {  # each a module of the package, with `configure` and `main`
     "diverge": "name the first difference between two runs",
+    "trace": "lead a printed number back to its runs, code, parameters and data",
+    "verify": "check every printed digit, and the chain from code and data to it",
 }
 
 
@@ -28,7 +31,13 @@ def main(arguments: list[str]) -> None:
         formatter_class=style,
     )
     module.configure(inner)
-    sys.exit(module.main(inner.parse_args(chosen.arguments)))
+    try:
+        status = module.main(inner.parse_args(chosen.arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)
 
 
 if __name__ == "__main__":

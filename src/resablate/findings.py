@@ -33,15 +33,10 @@ class Finding:
         return f"{self.found} {self.not_found}"
 
 
-def publish(finding: Finding) -> None:
-    """Write all that a study leaves, under its name."""
+def derive(finding: Finding) -> dict[Path, str]:
+    """Return what a study leaves, by path: its table, its cells, its runs, its conclusion."""
     name = finding.runs.name
-    cells.write(METRICS, finding.table)
     runs = [run for arm in finding.arms for run in arm.planned]
-    results.write_runs(METRICS / f"{name}_runs.csv", runs)
-    with plotting.styled():
-        for stem, draw in finding.figures.items():
-            plotting.save(draw(), PLOTS / stem)
     figures = [str(PLOTS / f"{stem}.svg") for stem in finding.figures]
     document = {
         "study": name,
@@ -56,4 +51,17 @@ def publish(finding: Finding) -> None:
         "figures": figures,
         "counts": studytables.counts(finding.arms),
     }
-    write_text(METRICS / f"{name}.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return {
+        **cells.texts(METRICS, finding.table),
+        METRICS / f"{name}_runs.csv": results.runs_text(runs),
+        METRICS / f"{name}.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
+    }
+
+
+def publish(finding: Finding) -> None:
+    """Write what a study leaves, and its figures, under its name."""
+    for path, text in derive(finding).items():
+        write_text(path, text)
+    with plotting.styled():
+        for stem, draw in finding.figures.items():
+            plotting.save(draw(), PLOTS / stem)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 from resablate import paths
 from resablate.errors import UserError
-from resablate.files import write_text
 
 ESCAPE_MARGIN = 0.1  # nats below the floor from which a run counts as having left it
 STATUSES = ("finished", "diverged")
@@ -214,22 +213,23 @@ def escape_step(curve: Curve, floor: float) -> int | None:
     return None
 
 
-def write_runs(path: Path, results: Iterable[Result]) -> None:
-    """Write one row a run, floats in full (shortest text that reads back as the same bits)."""
+def runs_text(results: Iterable[Result]) -> str:
+    """Return, as CSV, one row a run, floats in full (shortest text that reads back as the bits)."""
     rows = [
         {**run.key.columns, "status": run.status, **{name: run[name] for name in VALUES}}
         for run in results
     ]
-    columns = dict.fromkeys(name for row in rows for name in row)  # two studies may differ in some
+    # Runs of two studies may differ in some of their columns.
+    columns = dict.fromkeys(name for row in rows for name in row) or (*KEYS, *VALUES)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def read_runs(path: Path) -> list[Result]:
-    """Read what write_runs wrote."""
+    """Read a file of runs_text."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
