@@ -30,6 +30,12 @@ PERPLEXITY = Kind("perplexity", ".2f")
 RATIO = Kind("ratio", ".2f", "×")
 PERCENT = Kind("%", "+z.1f", "%")
 RUNS = Kind("runs", "d")
+COUNT = Kind("count", ",d")
+STEP = Kind("steps", ".0f")
+SCORE = Kind("score", ".3f")
+SHARE = Kind("%", ".1f", "%")
+NORM = Kind("L2 norm", ".3g")
+SIGNIFICANCE = Kind("p", ".2g")
 ROUNDING = (
     "Rounded here only (half to even), from the full values beside this file in `{name}.csv`: nats"
     " and bits to 4 decimals, perplexities and ratios to 2, percentages to 1."

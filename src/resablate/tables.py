@@ -90,8 +90,8 @@ def configurations(
     if "bits_per_byte" in columns:
         notes.append(WHOLE_SPLIT)
         sections.append(_derived(*(arms.get(scale, impl, name) for name in PARTIAL)))
-    sections += _references({scale: floor})
-    notes += [_runs(of_impl), *_diverged(of_impl), cells.ROUNDING.format(name=f"table{number}")]
+    sections += references({scale: floor})
+    notes += [_runs(of_impl), *diverged_note(of_impl), cells.ROUNDING.format(name=f"table{number}")]
     return Table(number, title, sections, notes)
 
 
@@ -106,7 +106,7 @@ def _contents(arm: Arm, full: Arm | None, floor: float | None) -> dict[str, Cont
     contents = {
         "best_val_loss": Content(LOSS, best, "spread"),
         "interval": Content(LOSS, best, "interval"),
-        "n": cells.value(RUNS, best.n, best.n, _count(arm)),
+        "n": cells.value(RUNS, best.n, best.n, run_count(arm)),
         "final_val_loss": cells.value(LOSS, final.mean, final.n),
         "perplexity": cells.value(PERPLEXITY, perplexity, best.n),
         "ratio_to_full": cells.value(RATIO, to_full.ratio, to_full.difference.n),
@@ -129,7 +129,7 @@ def _say_not_run(contents: Mapping[str, Content], *of: Arm | None) -> dict[str, 
     }
 
 
-def _count(arm: Arm) -> str:
+def run_count(arm: Arm) -> str:
     """Return the number of finished runs, with the planned and all others where they differ."""
     others = {"diverged": len(arm.diverged), "not run": len(arm.missing)}
     named = [f"{count} {what}" for what, count in others.items() if count]
@@ -182,8 +182,8 @@ def asymmetry(arms: Arms, floors: Mapping[str, Floor]) -> Table:
         for scale, impl in arms.groups()
     }
     notes = [BEST, SPREAD, RATIOS, FLOOR, *(_runs(arms.of(*group)) for group in arms.groups())]
-    notes += [*_diverged(arms.all), cells.ROUNDING.format(name="table5")]
-    sections = [Section("Scale, implementation", TABLE5_COLUMNS, rows), *_references(floors)]
+    notes += [*diverged_note(arms.all), cells.ROUNDING.format(name="table5")]
+    sections = [Section("Scale, implementation", TABLE5_COLUMNS, rows), *references(floors)]
     scales = ", ".join(labels.scale(scale) for scale in floors)
     return Table(5, f"Asymmetry by scale and implementation: {scales}", sections, notes)
 
@@ -204,14 +204,14 @@ def _asymmetry(
 
 def _best(config: str, arm: Arm | None) -> dict[str, Content]:
     best = arm.estimate("best_val_loss") if arm else estimate([])
-    count = _count(arm) if arm else cells.NONE
+    shown = run_count(arm) if arm else cells.NONE
     return {
         config: Content(LOSS, best, "spread"),
-        f"n_{config}": cells.value(RUNS, best.n, best.n, count),
+        f"n_{config}": cells.value(RUNS, best.n, best.n, shown),
     }
 
 
-def _references(floors: Mapping[str, Floor]) -> list[Section]:
+def references(floors: Mapping[str, Floor]) -> list[Section]:
     """Return the n-gram ladder of each scale's data; nothing while none is known."""
     orders = sorted({int(n) for floor in floors.values() for n in floor["ngram_ladder"]})
     keys = {n: "floor" if n == 1 else f"ngram_{n}" for n in orders}
@@ -252,7 +252,7 @@ def _size(run: Result) -> str:
     )
 
 
-def _diverged(arms: Sequence[Arm]) -> list[str]:
+def diverged_note(arms: Sequence[Arm]) -> list[str]:
     """Name the diverged runs, if there are any."""
     runs = [run for arm in arms for run in arm.diverged]
     named = ", ".join(f"`{run.key.stage}` (step {run['diverged_at']})" for run in runs)
