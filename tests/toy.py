@@ -55,7 +55,7 @@ STAGE = """\
 import os, sys, time
 from pathlib import Path
 name, out = sys.argv[1:]
-side = Path("../side")
+side = Path(os.environ.get("TOY_SIDE", "../side"))
 def note(event):
     (side / f"{event}-{name}").touch()
     with (side / "events").open("a") as file:

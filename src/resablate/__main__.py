@@ -8,6 +8,8 @@ from resablate.errors import run_command
 
 COMMANDS = {  # each a module of the package, with `configure` and `main`
     "diverge": "name the first difference between two runs",
+    "live": "follow the runs that train now, in a table or in TensorBoard",
+    "remote": "set up and check the storage that a lab shares",
 }
 
 
