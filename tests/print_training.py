@@ -10,16 +10,31 @@ from resablate import numerics, params
 from resablate.params import Run
 
 SEED = 1337
+RUNS = {  # implementation and differences: between them, every operator of the model
+    "residualgpt": ("residualgpt", {}),
+    "nanogpt": ("nanogpt", {}),
+    "state space": (
+        "residualgpt", {"mixer": "ssm", "block": "post_ln", "norm": "rmsnorm", "ffn": "swiglu"},
+    ),
+    "shaped": (
+        "residualgpt",
+        {
+            "attention_pattern": "shaped", "position": "rope", "value_residual": True,
+            "init": "orthogonal", "gain": 2.0,
+        },
+    ),
+    "convolution": ("nanogpt", {"mixer": "conv", "block": "parallel", "optimiser": "sgd"}),
+}  # fmt: skip
 
 
-def short_run(kind: str, impl: str) -> Run:
+def short_run(kind: str, impl: str, changes: dict[str, object]) -> Run:
     """Return two layers and three updates of `tiny`: all that a step does, at its real widths."""
     run = params.load(Path(__file__).parents[1] / "params.yaml").resolve("tiny", impl, "full")
     short = {
         "n_layer": 2, "steps": 3, "warmup_steps": min(run.warmup_steps, 1), "eval_interval": 3,
         "n_eval_batches": 2, "threads": 0, "numerics": kind,
     }  # fmt: skip
-    return Run(**(run.model_dump() | short))
+    return Run(**(run.model_dump() | short | changes))
 
 
 def training(run: Run, folder: Path) -> dict[str, str | None]:
@@ -54,9 +69,9 @@ def training(run: Run, folder: Path) -> dict[str, str | None]:
 
 
 if __name__ == "__main__":
-    runs = {impl: short_run(sys.argv[1], impl) for impl in ("residualgpt", "nanogpt")}
+    runs = {name: short_run(sys.argv[1], *of) for name, of in RUNS.items()}
     if limit := os.environ.get("AT_MOST"):  # as on a processor without AVX-512
         numerics.PINS["ONEDNN_MAX_CPU_ISA"] = limit
     numerics.pin(runs["residualgpt"])
-    found = {impl: training(run, Path(sys.argv[2])) for impl, run in runs.items()}
-    print(json.dumps({f"{impl} {name}": x for impl in found for name, x in found[impl].items()}))
+    found = {name: training(run, Path(sys.argv[2])) for name, run in runs.items()}
+    print(json.dumps({f"{name} {key}": x for name in found for key, x in found[name].items()}))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from resablate.files import whole
 from resablate.model import GPT
 from resablate.optimiser import AdamW
 from resablate.progress import Progress
-from resablate.train import DivergedError, learning_rate
+from resablate.train import DivergedError, Trainer, learning_rate
 from toys import CPU, toy_run, toy_tokens, toy_trainer
 
 
@@ -288,6 +289,25 @@ def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):
             assert a.read_bytes() == b.read_bytes()
 
 
+def test_a_run_at_work_can_be_looked_at(tmp_path, monkeypatch):
+    tokens = toy_tokens(tmp_path / "tokens")
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    class Watched(Trainer):
+        def update(self, *gradient):
+            files = sorted(Path(".resume").iterdir())
+            seen.append([file.read_text() for file in files])
+            super().update(*gradient)
+
+    outs = paths.run("main", "tiny", "residualgpt-full", 3)
+    runs.execute("toy", toy_run(), 3, tokens, outs, Watched)
+    curve, named = seen[7]  # after the rows of steps 0 and 5
+    assert json.loads(named) == {"name": "toy", "steps": 12}
+    assert outs.curve.read_text().startswith(curve)
+    assert [line.split(",")[0] for line in curve.splitlines()] == ["step", "0", "5"]
+
+
 # -- diagnostics -----------------------------------------------------------------------------------
 
 
@@ -300,15 +320,17 @@ def test_gradient_norms_see_what_float32_cannot(tmp_path):
     assert norms["grad_norm_block0"] == pytest.approx(1e-23 * math.sqrt(n), rel=1e-6)
 
 
-def test_hidden_state_measures_by_hand():
+def test_hidden_state_measures_by_hand(tmp_path):
     same = torch.tensor([[[3.0, 4.0], [3.0, 4.0], [3.0, 4.0]]])
     crossed = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    row = diagnostics.hidden_states([same, crossed])
+    model = toy_trainer(tmp_path, mixer="conv").model
+    row = diagnostics.activations(model, diagnostics.Seen([same, crossed], [same], []))
     assert row["hidden_norm_0"] == 5.0
     assert row["token_cosine_0"] == pytest.approx(1.0)
     assert row["token_cosine_1"] == 0.0
-    assert row["effective_rank"] == 2.0
-    assert diagnostics.hidden_states([same])["effective_rank"] == pytest.approx(1.0)
+    assert row["effective_rank_0"] == pytest.approx(1.0)
+    assert row["effective_rank_1"] == 2.0
+    assert row["norm_var_over_eps"] == pytest.approx(0.25 / 1e-5)
 
 
 def test_adam_measures_by_hand(tmp_path):

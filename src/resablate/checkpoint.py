@@ -8,6 +8,7 @@ decides the run: code, parameters, seed, data and library versions.
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,12 +34,13 @@ class State(NamedTuple):
 
 
 def run_key(run: Run, seed: int, tokens: dict[str, str], device: torch.device) -> str:
-    """Return the hash of all that decides a run's bits."""
+    """Return the hash of all that decides a run's bits; so does the number of processes."""
     modules = [m for name, m in sorted(sys.modules.items()) if name.startswith("resablate")]
     code = [
         hashlib.sha256(Path(m.__file__).read_bytes()).hexdigest() for m in modules if m.__file__
     ]
-    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type]
+    ranks = os.environ.get("WORLD_SIZE", "1")  # set by torchrun
+    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type, ranks]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -48,11 +48,12 @@ class Masks:
         self._masks = iter(list(drawn))
 
     def _sites(self) -> list[Site]:
-        """Return the embedding's site, then each block's: weights, attention and FFN output."""
+        """Return the embedding's site, then each block's: weights, mixer's and FFN's output."""
         run = self.run
         hidden = Site(run.batch_size * run.block_size * run.n_embd, self.inverse, torch.float32)
         weights = Site(sum(map(prod, self._weight_shapes())), 1.0, DTYPES[run.dtype])
-        return [hidden] + [weights, hidden, hidden] * run.n_layer
+        of_block = [hidden, hidden] if run.mixer != "attention" else [weights, hidden, hidden]
+        return [hidden] + of_block * run.n_layer
 
     def _weight_shapes(self) -> list[tuple[int, int, int]]:
         n = self.run.batch_size * self.run.n_head

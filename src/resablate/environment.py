@@ -33,6 +33,7 @@ def configure(run: Run) -> torch.device:
         raise UserError("device: cuda: PyTorch sees no GPU here; set device to cpu or auto")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, guards nothing here
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.enable_cudnn_sdp(False)  # its backward is not deterministic
@@ -56,6 +57,7 @@ def record(device: torch.device) -> dict[str, Any]:
         "linear_kernel": ops.linear_kernel() if device.type == "cpu" else "cublas",
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "device": device.type,
+        "ranks": int(os.environ.get("WORLD_SIZE", "1")),  # set by torchrun
     }
     if device.type == "cuda":
         known |= {

@@ -226,17 +226,42 @@ def causal_attention(
     return _CausalAttention.apply(qkv, n_head, keeps, inverse)
 
 
+@cache
+def _pattern(name: str, T: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return (T, T): 0 where a query may see a key, else -inf.
+
+    diagonal: its own position only; strict: earlier ones only, but for the first token, which has
+    none and keeps its own; others: causal.
+    """
+    bias = _causal_bias(0, T, dtype, device)
+    own = torch.zeros(T, dtype=dtype, device=device)
+    if name == "diagonal":
+        return torch.full_like(bias, -math.inf).diagonal_scatter(own)
+    if name == "strict":
+        own[1:] = -math.inf
+        return bias.diagonal_scatter(own)
+    return bias
+
+
+def attention_weights(q: Tensor, k: Tensor, pattern: str = "causal") -> Tensor:
+    """Return the softmax over keys (N, T, T) for queries and keys (N, T, D)."""
+    bias = _pattern(pattern, q.shape[1], q.dtype, q.device)
+    scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.shape[-1]))
+    return torch.softmax(scores, -1)
+
+
 def manual_attention(
-    qkv: Tensor, n_head: int, keeps: list[Tensor] | None, inverse: float
+    qkv: Tensor,
+    n_head: int,
+    keeps: list[Tensor] | None,
+    inverse: float,
+    pattern: str = "causal",
 ) -> Tensor:
     """Return what `causal_attention` does by the textbook: full T x T scores and a mask."""
     q, k, v = split_heads(qkv, n_head)
-    T = q.shape[1]
-    bias = _causal_bias(0, T, q.dtype, q.device)
-    scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.shape[-1]))
-    weight = torch.softmax(scores, -1)
+    weight = attention_weights(q, k, pattern)
     if keeps is not None:
-        weight = weight * _whole(keeps, T)
+        weight = weight * _whole(keeps, q.shape[1])
     return merge_heads(torch.bmm(weight, v) * inverse, n_head)
 
 

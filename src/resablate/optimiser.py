@@ -1,5 +1,7 @@
 """AdamW (Loshchilov & Hutter 2019) in PyTorch's fused kernel, clipping included: one pass a step.
 
+And, as a control, SGD with momentum, which unlike AdamW feels the scale of a gradient.
+
 The arithmetic is that of torch.optim.AdamW(fused=True), which a test compares bit by bit. Calling
 the kernel directly leaves out what that class imports (over a second) and does at every step.
 """
@@ -53,3 +55,23 @@ class AdamW:
                 maximize=False,
                 grad_scale=divisor,
             )
+
+
+class SGD(AdamW):
+    """Momentum beta1 (p <- p - lr m with m <- beta1 m + g) and AdamW's decoupled weight decay."""
+
+    def __init__(self, model: GPT, run: Run) -> None:
+        super().__init__(model, run)
+        self.exp_avg_sq = {}  # there is no second moment
+
+    @torch.no_grad()
+    def step(self, n: int, lr: float, divisor: Tensor) -> None:
+        """Make an update as `AdamW.step` does."""
+        for weight_decay, names in self.groups:
+            for name in names:
+                parameter, momentum = self.parameters[name], self.exp_avg[name]
+                momentum.mul_(self.run.beta1).add_(parameter.grad.div_(divisor))
+                parameter.mul_(1.0 - lr * weight_decay).sub_(lr * momentum)
+
+
+OPTIMISERS = {"adamw": AdamW, "sgd": SGD}

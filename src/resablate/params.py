@@ -3,30 +3,22 @@
 Checked whole by the stage `check` before any other stage runs: python -m resablate.stages.check
 """
 
-import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 
 from resablate import paths
 from resablate.errors import UserError
+from resablate.strict import Strict, first_line, read
 
-Dataset = Literal["shakespeare", "owt"]
+Dataset = Literal["shakespeare", "owt", "openwebtext"]
 Skip = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-class Strict(BaseModel):
-    """No unknown keys, no conversions, no NaN or infinity."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Run(Strict):
@@ -44,12 +36,33 @@ class Run(Strict):
     )
     attn_skip: Skip = Field(description="factor on the skip around attention")
     ffn_skip: Skip = Field(description="factor on the skip around the FFN")
+    block: Literal["pre_ln", "post_ln", "parallel"] = Field(
+        description="LayerNorm before each sublayer, or after each sum; or both sublayers at once"
+    )
+    mixer: Literal["attention", "conv", "mlp", "ssm"] = Field(
+        description="what mixes positions, with as many parameters; mlp mixes none"
+    )
+    attention_pattern: Literal["causal", "diagonal", "strict", "shaped"] = Field(
+        description="all earlier tokens and its own; its own only; without its own; or shaped"
+    )
+    value_residual: bool = Field(description="each block's values are averaged with block 0's")
+    position: Literal["learned", "rope"] = Field(description="position embedding, or rotary")
+    norm: Literal["layernorm", "rmsnorm"] = Field(description="of every normalisation")
+    ffn: Literal["gelu", "swiglu"] = Field(description="FFN, with as many parameters")
+    gain: Positive = Field(description="factor on both sublayers' outputs, while running")
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         description="on the embedding, attention weights and both sublayer outputs"
     )
     init_std: Positive = Field(description="standard deviation of every weight matrix at start")
     scale_residual_init: bool = Field(
         description="output projections of both sublayers start at init_std / sqrt(2 n_layer)"
+    )
+    init_gain: Positive = Field(description="factor on the sublayers' output projections at start")
+    init: Literal["normal", "orthogonal"] = Field(
+        description="of the blocks' matrices; orthogonal ones have singular values of 1"
+    )
+    perturbation: Annotated[int, Field(ge=0)] = Field(
+        description="0: none; k: the k-th choice of one weight starts an ulp higher"
     )
     layer_norm_eps: Positive = Field(description="added to the variance in LayerNorm")
 
@@ -60,6 +73,7 @@ class Run(Strict):
     min_lr: Annotated[float, Field(ge=0)] = Field(description="where the cosine ends; <= lr")
     schedule: Literal["cosine", "constant"] = Field(description="learning rate after warm-up")
     warmup_steps: Annotated[int, Field(ge=0)] = Field(description="linear warm-up; < steps")
+    optimiser: Literal["adamw", "sgd"] = Field(description="sgd: with momentum beta1")
     beta1: Annotated[float, Field(ge=0, lt=1)] = Field(description="AdamW")
     beta2: Annotated[float, Field(ge=0, lt=1)] = Field(description="AdamW")
     adam_eps: Positive = Field(description="AdamW's denominator offset")
@@ -100,6 +114,17 @@ class Run(Strict):
             )
         if self.min_lr > self.lr:
             raise ValueError(f"min_lr: {self.min_lr} must not exceed lr, {self.lr}")
+        if (self.position, self.n_embd // self.n_head % 2) == ("rope", 1):
+            raise ValueError(
+                f"position: rope needs an even n_embd / n_head, not {self.n_embd} / {self.n_head}"
+            )
+        if self.mixer != "attention":
+            wanted = {"attention_pattern": "causal", "value_residual": False, "position": "learned"}
+            for name, only in wanted.items():
+                if getattr(self, name) != only:
+                    raise ValueError(
+                        f"{name}: {getattr(self, name)} needs mixer attention, not {self.mixer}"
+                    )
         if self.numerics == "portable" and (self.device, self.dtype) != ("cpu", "float32"):
             raise ValueError(
                 "numerics: portable needs device cpu and dtype float32, not"
@@ -131,9 +156,17 @@ OVERRIDES = (
     "dropout",
     "attn_skip",
     "ffn_skip",
+    "block",
+    "mixer",
+    "position",
+    "norm",
+    "ffn",
+    "gain",
     "attention",
     "tie_weights",
     "eval_batches",
+    "optimiser",
+    "adam_eps",
     "dtype",
     "numerics",
 )
@@ -202,22 +235,39 @@ class Params(Trial):
         """Return the scales that are fed by `dataset`, in the file's order."""
         return [name for name, scale in self.scales.items() if scale.dataset == dataset]
 
-    def resolve(self, scale: str, impl: str, config: str, *, trial: bool = False) -> Run:
-        """Return the run of a cell; with `trial`, under the overrides at the top of the file."""
-        sections = {"scales": self.scales, "impls": self.impls, "configs": self.configs}
-        for section, name in zip(sections, (scale, impl, config), strict=True):
-            if name not in sections[section]:
-                known = ", ".join(sections[section])
-                raise UserError(f"params.yaml: {section} has no {name!r}; it has {known}")
+    def layer(self, section: str, name: str) -> Any:
+        """Return an entry of `scales`, `impls` or `configs`; UserError names what there is."""
+        entries = getattr(self, section)
+        if name not in entries:
+            known = ", ".join(entries)
+            raise UserError(f"params.yaml: {section} has no {name!r}; it has {known}")
+        return entries[name]
+
+    def resolve(
+        self,
+        scale: str,
+        impl: str,
+        config: str,
+        *,
+        trial: bool = False,
+        changes: Mapping[str, BaseModel] | None = None,
+    ) -> Run:
+        """Return the run of a cell.
+
+        trial: under the overrides at the top of the file; changes: further layers by the full key
+        that an error names.
+        """
+        of_scale = self.layer("scales", scale)
         layers: dict[str, BaseModel] = {
             "base": self.base,
-            f"scales.{scale}": self.scales[scale],
-            f"impls.{impl}": self.impls[impl],
-            f"scales.{scale}.impl.{impl}": self.scales[scale].impl.get(impl, Layer()),
-            f"configs.{config}": self.configs[config],
+            f"scales.{scale}": of_scale,
+            f"impls.{impl}": self.layer("impls", impl),
+            f"scales.{scale}.impl.{impl}": of_scale.impl.get(impl, Layer()),
+            f"configs.{config}": self.layer("configs", config),
         }
         if trial:
             layers[""] = self
+        layers |= changes or {}
         values, origin = _merge(layers)
         cell = f"{scale}-{impl}-{config}"
         if missing := [name for name in Run.model_fields if name not in values]:
@@ -225,7 +275,7 @@ class Params(Trial):
         try:
             return Run(**values)
         except ValidationError as error:
-            raise UserError(f"params.yaml: {cell}: {_first_line(error, origin)}") from None
+            raise UserError(f"params.yaml: {cell}: {first_line(error, origin)}") from None
 
 
 def _merge(layers: Mapping[str, BaseModel]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -240,49 +290,11 @@ def _merge(layers: Mapping[str, BaseModel]) -> tuple[dict[str, Any], dict[str, s
     return values, origin
 
 
-def _first_line(error: ValidationError, origin: Mapping[str, str] | None = None) -> str:
-    """Return pydantic's first error as `key: value: what is allowed`."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":  # our own: the message begins with the key
-        key = message.split(":")[0]
-        prefix = f"{where}." if where else ""
-        return message.replace(key, (origin or {}).get(key, prefix + key), 1)
-    if first["type"] == "extra_forbidden":
-        return f"{where}: unknown key; remove it or correct its spelling"
-    if first["type"] == "missing":
-        return f"{where}: must be set"
-    return f"{where}: {first['input']!r}: {message}"
-
-
 def load(path: Path = paths.PARAMS) -> Params:
     """Read and check params.yaml; UserError names the first key that is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = YAML(typ="safe", pure=True).load(io.StringIO(text))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; run from the repository's root") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
-    except YAMLError as error:
-        raise UserError(f"{path}: {_yaml_line(error)}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: must be a mapping of keys, not {type(values).__name__}")
-    try:
-        params = Params.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"{path}: {_first_line(error)}") from None
+    params = read(path, Params)
     check(params)
     return params
-
-
-def _yaml_line(error: YAMLError) -> str:
-    """Return a YAML error as one line: the place and the problem."""
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}: " if mark else ""
-    problem = getattr(error, "problem", None) or str(error)
-    return f"{place}{problem.strip().splitlines()[0]}"
 
 
 def check(params: Params) -> None:
@@ -302,8 +314,7 @@ def check(params: Params) -> None:
         for impl in params.impls:
             for config in params.configs:
                 params.resolve(name, impl, config)
-    for scale_name in params.grid.scale:
-        for impl in params.grid.impl:
-            for config in params.grid.config:
-                params.resolve(scale_name, impl, config)
+    for axis in ("scale", "impl", "config"):  # the runs themselves are among those above
+        for name in getattr(params.grid, axis):
+            params.layer(f"{axis}s", name)
     params.resolve(params.scale, params.impl, params.config, trial=True)

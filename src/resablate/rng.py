@@ -48,6 +48,20 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.Generator(philox).standard_normal(shape).astype(np.float32)
 
 
+def orthogonal(seed: int, name: str, shape: tuple[int, int]) -> np.ndarray:
+    """Return a uniform matrix with orthonormal rows or columns, float32, for a parameter.
+
+    Gram-Schmidt in float64, twice, without BLAS, whose sums depend on the processor.
+    """
+    tall = normal(seed, name, shape).astype(np.float64)
+    rows = tall if shape[0] <= shape[1] else tall.T.copy()
+    for i in range(len(rows)):
+        for _ in range(2):
+            rows[i] -= ((rows[:i] * rows[i]).sum(1)[:, None] * rows[:i]).sum(0)
+        rows[i] /= np.sqrt((rows[i] * rows[i]).sum())
+    return (rows if shape[0] <= shape[1] else rows.T).astype(np.float32)
+
+
 def mask(
     seed: int, n: int, rate: float, at: tuple[int, int], kept: np.unsignedinteger
 ) -> np.ndarray:

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 from resablate import checkpoint, environment, parent, paths
@@ -14,25 +15,37 @@ from resablate.params import Run
 from resablate.progress import Progress
 from resablate.train import DivergedError, Trainer
 
-SEQUENCES = 64  # per forward pass over the whole validation split
+SEQUENCES = 64  # per forward pass over the whole validation split, at most
+PASS_TOKENS = 16_384  # likewise: float32 logits of 50,257 columns take 3.3 GB
 LAST_ROW = {  # diagnostics of the run's document, from the last row of its curve
     "token_cosine": "token_cosine_{last}",
-    "effective_rank": "effective_rank",
+    "effective_rank": "effective_rank_{last}",
     "grad_norm_block0": "grad_norm_block0",
     "adam_eps_share": "adam_eps_share",
     "update_ratio": "update_ratio",
 }
 
 
-def execute(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths) -> None:
-    """Train `run` and write its outs; a run that was killed goes on where it was saved."""
+def execute(
+    name: str,
+    run: Run,
+    seed: int,
+    tokens: Tokens,
+    outs: paths.RunPaths,
+    trainer_class: type[Trainer] = Trainer,
+) -> None:
+    """Train `run` and write its outs; a run that was killed goes on where it was saved.
+
+    Meanwhile its curve so far lies beside the resumable state, for whoever wants to look on.
+    """
     parent.end_with_dvc()
     began = time.monotonic()
     device = environment.configure(run)
-    trainer = Trainer(run, seed, tokens, device)
+    trainer = trainer_class(run, seed, tokens, device)
     key = checkpoint.run_key(run, seed, tokens.sha256, device)
     state = checkpoint.state_path(key)
-    for path in (*outs, state):
+    live = Live(name, run, state)
+    for path in (*outs, state, *live.files):
         remove_leftovers(path)
     if saved := checkpoint.read_state(state):
         trainer.resume(saved)
@@ -41,7 +54,7 @@ def execute(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths
     progress = Progress(name, run.steps, first, run.tokens_per_step)
     diverged_at = None
     try:
-        trainer.train(progress, state)
+        trainer.train(progress, state, lambda: live.write(trainer.curve))
     except DivergedError as error:
         diverged_at = error.step
     finally:
@@ -49,8 +62,22 @@ def execute(name: str, run: Run, seed: int, tokens: Tokens, outs: paths.RunPaths
     document = describe(trainer, diverged_at)
     write_outs(outs, trainer, document)
     environment.write_record(outs.metrics, device, time.monotonic() - began, first)
-    state.unlink(missing_ok=True)
+    for path in (state, *live.files):
+        path.unlink(missing_ok=True)
     print(f"{name}: {_summary(document)}", flush=True)
+
+
+class Live:
+    """The curve so far of a run at work, `<key>.csv` beside `<key>.json`, which names the run."""
+
+    def __init__(self, name: str, run: Run, state: Path) -> None:
+        self.files = state.with_suffix(".json"), state.with_suffix(".csv")
+        self._document = {"name": name, "steps": run.steps}
+
+    def write(self, curve: list[dict[str, Any]]) -> None:
+        """Write both files, each whole."""
+        write_text(self.files[0], json.dumps(self._document) + "\n")
+        write_text(self.files[1], _csv(curve))
 
 
 def describe(trainer: Trainer, diverged_at: int | None) -> dict[str, Any]:
@@ -66,7 +93,8 @@ def describe(trainer: Trainer, diverged_at: int | None) -> dict[str, Any]:
     finished = diverged_at is None
     if finished:
         best = min(trainer.curve, key=lambda row: row["val_loss"])
-        full = trainer.loss_over(tokens.whole_val(SEQUENCES))
+        sequences = max(1, min(SEQUENCES, PASS_TOKENS // run.block_size))
+        full = trainer.loss_over(tokens.whole_val(sequences))
         per_byte = tokens.vocab["val_tokens"] / tokens.vocab["val_bytes"]
         values = (best["val_loss"], best["step"], trainer.curve[-1]["val_loss"], full)
         losses = dict(zip(losses, (*values, full * per_byte / math.log(2)), strict=True))

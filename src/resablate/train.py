@@ -19,7 +19,7 @@ from resablate import checkpoint, diagnostics
 from resablate.data import Batch, Tokens
 from resablate.dropout import Masks
 from resablate.model import GPT
-from resablate.optimiser import AdamW
+from resablate.optimiser import OPTIMISERS
 from resablate.params import Run
 from resablate.progress import Progress
 from resablate.trail import Trail
@@ -67,7 +67,7 @@ class Trainer:
         self.model = GPT(run, tokens.vocab_size)
         self.model.init(seed)
         self.model.to(device)
-        self.optimiser = AdamW(self.model, run)
+        self.optimiser = OPTIMISERS[run.optimiser](self.model, run)
         self.threads = torch.get_num_threads()
         self.fixed = self._draw(run.eval_seed, 0)  # also where the hidden states are measured
         self.step = 0
@@ -79,6 +79,14 @@ class Trainer:
 
     # -- one update ---------------------------------------------------------------------------
 
+    @property
+    def micros(self) -> range:
+        """The numbers of the micro-batches that this process computes: all."""
+        return range(self.run.accumulation)
+
+    def combine(self, total: Tensor) -> None:
+        """Add what other processes computed to `total` and to every .grad: here, nothing."""
+
     def gradient(self, note: Note | None = None) -> tuple[Tensor, Tensor]:
         """Put the gradient of the next batch into .grad; return its loss and global L2 norm.
 
@@ -88,17 +96,18 @@ class Trainer:
         note = note or _ignore
         note("weights", self.optimiser.parameters)
         self.optimiser.zero_grad()
-        for micro in range(run.accumulation):
+        for micro in self.micros:
             position = self.step * run.accumulation + micro
             batch = self._to_device(self.tokens.train_batch(self.seed, position, run.batch_size))
             note("data", {f"{name}.{micro}": part for name, part in batch._asdict().items()})
             masks = None
             if run.dropout:
                 masks = Masks(run, self.seed, position, self.device, self.threads)
-            show = partial(note, "forward") if micro == run.accumulation - 1 else None
+            show = partial(note, "forward") if micro == self.micros[-1] else None
             loss = self.model.loss(*batch, masks, show) / run.accumulation
             loss.backward()
             total += loss.detach()
+        self.combine(total)
         note("forward", {"loss": total})
         note("backward", {name: p.grad for name, p in self.optimiser.parameters.items()})
         norm = total_norm([p.grad for p in self.optimiser.parameters.values()])
@@ -160,7 +169,9 @@ class Trainer:
         }
         if not math.isfinite(row["val_loss"]):
             raise DivergedError(self.step)
-        row |= diagnostics.hidden_states(self.model(self.fixed[0].tokens).hidden)
+        row |= diagnostics.activations(
+            self.model, diagnostics.look(self.model, self.fixed[0].tokens)
+        )
         last_lr = learning_rate(self.run, max(self.step - 1, 0))
         return row | diagnostics.optimiser_state(self.optimiser, self.step, last_lr)
 
@@ -170,14 +181,21 @@ class Trainer:
         """Tell whether the curve has a row at this step."""
         return self.step % self.run.eval_interval == 0 or self.step == self.run.steps
 
-    def train(self, progress: Progress, state: Path) -> None:
-        """Train to the end, saving to `state` now and then; DivergedError when no longer finite."""
+    def train(
+        self, progress: Progress, state: Path, on_row: Callable[[], None] | None = None
+    ) -> None:
+        """Train to the end, saving to `state` now and then; DivergedError when no longer finite.
+
+        on_row: is called after each new row of the curve.
+        """
         saved = time.monotonic()
         while True:
             row = self.evaluate() if self.is_row() else None
             loss, norm = self.gradient(partial(self.trail.add, self.step) if row else None)
             if row:
                 self.add(row | diagnostics.gradient_norms(self.model))
+                if on_row:
+                    on_row()
             if self.step == self.run.steps:
                 return
             self.update(loss, norm)
