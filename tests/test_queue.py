@@ -1,7 +1,10 @@
 """DVC's own queue with two workers: a killed run leaves no half result, and goes on next time."""
 
 import json
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -9,7 +12,6 @@ import pytest
 from servers import wait_until
 from toy import ENVIRONMENT, Toy
 
-GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
 # As checkpoint.py does: beside the main working copy, wherever the experiment runs.
 SAVES = """\
 from resablate import paths
@@ -45,13 +47,22 @@ def toy(tmp_path, monkeypatch):
             process.kill()
 
 
+def unheard(toy, *arguments):
+    """Run DVC without a pipe, which the workers that it leaves behind would hold open."""
+    command = (sys.executable, "-m", "dvc", *arguments)
+    subprocess.run(
+        command, cwd=toy.root, env=ENVIRONMENT, check=True, timeout=90,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
 def training(toy, seed):
     """Return the process that trains a seed."""
     found = [
         process
         for process in toy.processes()
         if process.cmdline()[1:3] == ["stage.py", "trial"]
-        and f"\nseed: {seed}" in open(f"{process.cwd()}/params.yaml").read()
+        and f"\nseed: {seed}\n" in Path(process.cwd(), "params.yaml").read_text()
     ]
     assert len(found) == 1
     return found[0]
@@ -68,7 +79,7 @@ def test_two_workers_one_of_which_is_killed(toy):
     for seed in (1, 2):
         toy.tell(f"wait-trial-{seed}", "never")
     toy.dvc("exp", "run", "--queue", "-S", "seed=1,2", "trial")
-    toy.dvc("queue", "start", "-j", "2")
+    unheard(toy, "queue", "start", "-j", "2")
     for seed in (1, 2):
         toy.wait_for(f"at-{seed}-trial")
     training(toy, 1).kill()
@@ -83,7 +94,7 @@ def test_two_workers_one_of_which_is_killed(toy):
     (toy.side / "wait-trial-1").unlink()
     toy.events()
     toy.dvc("exp", "run", "--queue", "-S", "seed=1", "trial")
-    toy.dvc("exp", "run", "--run-all", "-j", "2")
+    unheard(toy, "exp", "run", "--run-all", "-j", "2")
     assert ("resumed-1", "trial") in [(event, name) for event, name, _ in toy.events()]
     names = toy.dvc("exp", "list", "--name-only").split()
     assert len(names) == 2
