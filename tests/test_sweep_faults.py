@@ -1,4 +1,4 @@
-"""A sweep when things go wrong around it: one clear line, and the same command finishes the work."""
+"""A sweep when things go wrong around it: one clear line; the same command finishes the work."""
 
 import json
 import os
