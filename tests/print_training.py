@@ -55,7 +55,8 @@ def training(run: Run, folder: Path) -> dict[str, str | None]:
         loss, norm = trainer.gradient()
         put("loss and norm", loss, norm)
         for name, p in optimiser.parameters.items():
-            moments = (optimiser.exp_avg[name], optimiser.exp_avg_sq[name])
+            kinds = (optimiser.exp_avg, optimiser.exp_avg_sq)
+            moments = [of[name] for of in kinds if of]  # SGD has no second
             put(f"weights and moments of {name}", p, *moments)
             put(f"gradient of {name}", p.grad)
         if row:

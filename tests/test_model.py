@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.special import erf
 
 from resablate import ops
@@ -184,6 +185,32 @@ def test_gradients_equal_the_plain_steps_against_float64(attention, dtype):
             (reference[name] - expected).norm() / scale,
         )
         assert error < 3 * allowed + 1e-6, (name, error, allowed)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_layer_norm_gives_the_gradients_of_float64_on_any_number_of_threads(has_bias):
+    generator = torch.Generator().manual_seed(4)
+    x, upstream = torch.randn(2, 3, 341, 40, generator=generator)
+    weight, bias = torch.randn(2, 40, generator=generator)
+    leaves = [x + 3.0, weight, *([bias] if has_bias else [])]
+
+    def gradients_of(function, dtype):
+        copies = [leaf.to(dtype, copy=True).requires_grad_() for leaf in leaves]
+        out = function(copies[0], *copies[1:], *([] if has_bias else [None]))
+        return torch.autograd.grad(out, copies, upstream.to(dtype))
+
+    def exact(x, weight, bias):
+        return F.layer_norm(x, (40,), weight, bias, 1e-5)
+
+    found, before = [], torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(gradients_of(lambda *of: ops.layer_norm(*of, 1e-5), torch.float32))
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    for got, *others, truth in zip(*found, gradients_of(exact, torch.float64), strict=True):
+        assert all(torch.equal(got, other) for other in others)
+        assert (got - truth).norm() < 3e-6 * truth.norm()
 
 
 @pytest.mark.parametrize("T", [5, 64, 150])

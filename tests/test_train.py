@@ -14,7 +14,7 @@ from resablate.model import GPT
 from resablate.optimiser import AdamW
 from resablate.progress import Progress
 from resablate.train import DivergedError, Trainer, learning_rate
-from toys import CPU, toy_run, toy_tokens, toy_trainer
+from toys import toy_run, toy_tokens, toy_trainer
 
 
 def run_to_end(trainer, state):
@@ -218,21 +218,7 @@ def test_an_infinite_gradient_norm_does_not_pass(tmp_path):
     assert caught.value.step == 1
 
 
-# -- state and outs --------------------------------------------------------------------------------
-
-
-def test_a_damaged_state_is_set_aside_and_named(tmp_path, capsys):
-    trainer = toy_trainer(tmp_path)
-    path = tmp_path / "x.state"
-    checkpoint.write_state(path, trainer.state())
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    assert checkpoint.read_state(path) is None
-    assert "x.state is damaged" in capsys.readouterr().out
-    assert (tmp_path / "x.damaged").exists()
-    path.write_bytes(bytes(content)[:10])
-    assert checkpoint.read_state(path) is None
+# -- the outs --------------------------------------------------------------------------------------
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -248,16 +234,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         fail_half_way()
     assert path.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_the_key_of_a_state_changes_with_all_that_decides_the_run():
-    keys = {
-        checkpoint.run_key(toy_run(), 1, {"a": "x"}, CPU),
-        checkpoint.run_key(toy_run(), 2, {"a": "x"}, CPU),
-        checkpoint.run_key(toy_run(), 1, {"a": "y"}, CPU),
-        checkpoint.run_key(toy_run(lr=2e-3), 1, {"a": "x"}, CPU),
-    }
-    assert len(keys) == 4
 
 
 def test_execute_leaves_the_outs_and_no_state(tmp_path, monkeypatch):

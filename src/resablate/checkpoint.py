@@ -3,7 +3,7 @@
 A state file is a safetensors file with its sha256 behind it: never a pickle, written whole or not
 at all, and a damaged one is set aside and named instead of being trusted. It lies outside the
 stage's outs, in `.resume/` of the main working copy, under a key that hashes everything that
-decides the run: code, parameters, seed, data and library versions.
+decides the run: code, parameters, seed, data, PyTorch's version and what the machine adds.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from resablate import paths
+from resablate import environment, numerics, paths
 from resablate.files import write_bytes
 from resablate.model import GPT
 from resablate.optimiser import AdamW
@@ -34,14 +34,24 @@ class State(NamedTuple):
 
 
 def run_key(run: Run, seed: int, tokens: dict[str, str], device: torch.device) -> str:
-    """Return the hash of all that decides a run's bits; so does the number of processes."""
+    """Return the hash of all that decides a run's bits."""
     modules = [m for name, m in sorted(sys.modules.items()) if name.startswith("resablate")]
     code = [
         hashlib.sha256(Path(m.__file__).read_bytes()).hexdigest() for m in modules if m.__file__
     ]
-    ranks = os.environ.get("WORLD_SIZE", "1")  # set by torchrun
-    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type, ranks]
+    machine = _machine(run, device)
+    decides = [run.model_dump(), seed, tokens, code, torch.__version__, device.type, machine]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _machine(run: Run, device: torch.device) -> list[str | None]:
+    """Return what a run's bits take from this machine: a portable run's only from its pins."""
+    ranks = os.environ.get("WORLD_SIZE", "1")  # set by torchrun
+    pins = [ranks, *(os.environ.get(name) for name in numerics.PINS)]
+    if run.numerics == "portable":
+        return pins
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return [*pins, environment.cpu_name(), torch.backends.cpu.get_cpu_capability(), gpu]
 
 
 def state_path(key: str) -> Path:

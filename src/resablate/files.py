@@ -5,12 +5,13 @@ import glob
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from resablate.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
@@ -18,16 +19,21 @@ def whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success fsync it and rename it onto `path`.
 
     After an error, or a kill at any moment, `path` holds what it held before. UserError when the
-    disk is full.
+    disk is full, or the folder may not be written to.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
+        if error.errno in CLOSED:
+            raise UserError(
+                f"{path}: {error.strerror}; make its folder writable for you, then run the same"
+                " command again: it goes on from what was saved"
+            ) from None
         if error.errno not in FULL:
             raise
         free = shutil.disk_usage(path.parent).free / 1e6
@@ -36,7 +42,8 @@ def whole(path: Path) -> Iterator[Path]:
             " command again: it goes on from what was saved"
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of a folder that cannot be written to, or is not even there
+            temporary.unlink(missing_ok=True)
 
 
 def remove_leftovers(path: Path) -> None:

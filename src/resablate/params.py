@@ -83,6 +83,9 @@ class Run(Strict):
         description="of matrix products; weights, LayerNorm, softmax and loss stay float32"
     )
     device: Literal["cpu", "cuda", "auto"] = Field(description="auto: a GPU where there is one")
+    kernels: Literal["deterministic", "default"] = Field(
+        description="on a GPU: deterministic ones, or PyTorch's own choice; a CPU's always are"
+    )
     threads: Annotated[int, Field(ge=0)] = Field(
         description="CPU threads; 0: PyTorch's default, all cores unless OMP_NUM_THREADS is set"
     )
@@ -168,6 +171,7 @@ OVERRIDES = (
     "optimiser",
     "adam_eps",
     "dtype",
+    "kernels",
     "numerics",
 )
 Layer = create_model("Layer", __base__=Strict, **_optional(tuple(Run.model_fields), required=False))

@@ -1,0 +1,30 @@
+"""Training stages of studies/dvc.yaml: one seed of one arm of a study.
+
+python -m resablate.stages.study STUDY LEVEL... SEED
+"""
+
+import sys
+
+from resablate import numerics, params, paths, studies
+from resablate.errors import UserError, run_command
+
+
+def main(arguments: list[str]) -> None:
+    """Train the run that the arguments name."""
+    if len(arguments) < 3 or not arguments[-1].isdecimal():
+        raise UserError(f"study takes STUDY LEVEL... SEED, not {' '.join(arguments) or 'nothing'}")
+    name, levels, seed = arguments[0], arguments[1:-1], int(arguments[-1])
+    declared = studies.load()
+    arm = declared.arm(name, levels)
+    run = declared.resolve(params.load(), name, arm)
+    numerics.pin(run)
+    from resablate import data, runs  # noqa: PLC0415 -- they import torch, which reads the pins
+
+    scale = declared.study(name).scale
+    tokens = data.Tokens(paths.tokens(scale), run.block_size)
+    outs = paths.run(name, scale, arm.name, seed)
+    runs.execute(f"{name} {arm.name}-{seed}", run, seed, tokens, outs)
+
+
+if __name__ == "__main__":
+    run_command(main, sys.argv[1:])
