@@ -48,6 +48,12 @@ def url(request, tmp_path, monkeypatch):
         yield url
 
 
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    with ssh(tmp_path, monkeypatch) as url:
+        yield url
+
+
 @contextmanager
 def ssh(tmp_path, monkeypatch, options=""):
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -102,22 +108,18 @@ def stored(tmp_path, text):
     return path
 
 
-def test_a_fresh_clone_is_current_without_training(toy, url, tmp_path):
+def test_a_fresh_clone_is_current_without_training_and_reruns_only_what_changed(toy, url, tmp_path):
     share(toy, url)
+    config = (toy.root / ".dvc/config").read_text()
+    assert "remote = lab" in config
+    assert "verify = true" in config
     copy = clone(toy, tmp_path / "copy")
     copy.dvc("pull")
     assert copy.dvc("status") == "Data and pipelines are up to date.\n"
     assert contents(copy) == contents(toy)
     assert len(contents(copy)) == 5
-    config = (copy.root / ".dvc/config").read_text()
-    assert "remote = lab" in config
-    assert "verify = true" in config
     assert copy.began() == []
-
-
-def test_a_fresh_clone_reruns_only_what_changed(toy, url, tmp_path):
-    share(toy, url)
-    copy = clone(toy, tmp_path / "copy")
+    copy = clone(toy, tmp_path / "second")
     params = copy.root / "params.yaml"
     text = params.read_text()
     assert text.count("  nanogpt:\n") == 1
@@ -148,8 +150,8 @@ def test_damaged_and_missing_objects_are_named_refused_and_mended(toy, url, tmp_
     assert contents(copy) == contents(toy)
 
 
-def test_an_interrupted_push_leaves_no_half_object(toy, url, tmp_path):
-    share(toy, url)
+def test_an_interrupted_push_leaves_no_half_object(toy, server, tmp_path):
+    share(toy, server)
     (toy.root / "big").write_bytes(os.urandom(1 << 20) * 150)
     toy.dvc("add", "-q", "big")
     push = subprocess.Popen(
@@ -175,21 +177,14 @@ def test_a_read_only_remote_can_be_pulled_from_and_refuses_a_push(toy, tmp_path,
         (copy.root / "new").write_text("new")
         copy.dvc("add", "-q", "new")
         assert "Permission denied" in dvc_fails(copy, "push")
-    assert "missing: new: " in resablate_with_ssh(copy, tmp_path, monkeypatch)
-
-
-def resablate_with_ssh(copy, tmp_path, monkeypatch):
-    """Return what a check of the remote says once it can be written to, after a push."""
+        assert "missing: new: " in resablate(copy, "remote", "check", status=1)
     with ssh(tmp_path, monkeypatch) as url:
         resablate(copy, "remote", "add", url)
-        printed = resablate(copy, "remote", "check", status=1)
         copy.dvc("push")
-        assert "5 of 5 objects" in resablate(copy, "remote", "check")
-        return printed
 
 
-def test_two_pushing_at_once(toy, url, tmp_path):
-    share(toy, url)
+def test_two_pushing_at_once(toy, server, tmp_path):
+    share(toy, server)
     toys = [toy, clone(toy, tmp_path / "copy")]
     for number, each in enumerate(toys):
         (each.root / "common").write_bytes(bytes(20_000_000))
@@ -215,15 +210,15 @@ def lab_folder():
         yield Path(name)
 
 
-def as_user(user, group, toy, *arguments):
-    """Run a command as a user whose umask keeps files from his group; it must succeed.
+def as_user(user, group, toy, *arguments, umask=0o077):
+    """Run a command as a user whose umask may keep files from his group; it must succeed.
 
     He may read everything, for the code and Python may lie in root's home; writing is what counts.
     """
     caps = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--clear-groups")
     done = subprocess.run(
         ("setpriv", f"--reuid={user}", f"--regid={group}", *caps, sys.executable, "-m", *arguments),
-        cwd=toy.root, umask=0o077,
+        cwd=toy.root, umask=umask,
         env=ENVIRONMENT | {"HOME": str(toy.root.parent), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -245,7 +240,8 @@ def test_two_users_of_a_group_share_a_folder(finished, lab_folder):
         as_user(user, group, toy, "resablate", "remote", "add", str(folder))
         (toy.root / "own").write_text(f"of {number}")
         as_user(user, group, toy, "dvc", "add", "-q", "own")
-        as_user(user, group, toy, "dvc", "push", "--run-cache")
+        as_user(user, group, toy, "dvc", "push")  # whatever his umask
+        as_user(user, group, toy, "dvc", "push", "--run-cache", umask=0o002)
         assert "whole" in as_user(user, group, toy, "resablate", "remote", "check")
     for path in folder.rglob("*"):  # in the group, who can read the objects and add to folders
         assert path.stat().st_gid == group, path
