@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from resablate import environment, fetch, paths, slurm
+from resablate import environment, fetch, params, paths, slurm
 from resablate.errors import UserError
 from toy import ENVIRONMENT, Toy
 
@@ -104,31 +104,44 @@ def pipeline(tmp_path_factory):
 EVIL = "x;touch pwned;$(touch pwned)`touch pwned`"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ("\nscale: tiny\n", f"\nscale: '{EVIL}'\n", "scales has no"),
-        ("\nimpl: residualgpt\n", f"\nimpl: '{EVIL}'\n", "impls has no"),
-        ("\nconfig: attn_only\n", f"\nconfig: '{EVIL}'\n", "configs has no"),
-        ("\nseed: 1337\n", f"\nseed: '{EVIL}'\n", "seed: "),
-        ("  config: [full,", f"  config: ['{EVIL}',", "configs has no"),
-        ("  seed: [1337,", f"  seed: ['{EVIL}',", "grid.seed.0: "),
-        ("\nconfigs: ", f"\nconfigs:\n  '{EVIL}': {{attn_skip: 1.0}} ", "names of scales, impls"),
-        ("\nimpls: ", f"\nimpls:\n  '{EVIL}': {{bias: true}} ", "names of scales, impls"),
-    ],
-    ids=["scale", "impl", "config", "seed", "grid.config", "grid.seed", "configs", "impls"],
-)
-def test_no_parameter_reaches_a_shell(pipeline, old, new, named):
+HOSTILE = {  # of params.yaml: what is replaced, by what, and what the refusal names
+    "scale": ("\nscale: tiny\n", f"\nscale: '{EVIL}'\n", "scales has no"),
+    "grid.config": ("  config: [full,", f"  config: ['{EVIL}',", "configs has no"),
+    "grid.seed": ("  seed: [1337,", f"  seed: ['{EVIL}',", "grid.seed.0: "),
+    "impl": ("\nimpl: residualgpt\n", f"\nimpl: '{EVIL}'\n", "impls has no"),
+    "config": ("\nconfig: attn_only\n", f"\nconfig: '{EVIL}'\n", "configs has no"),
+    "seed": ("\nseed: 1337\n", f"\nseed: '{EVIL}'\n", "seed: "),
+    "configs": ("\nconfigs: ", f"\nconfigs:\n  '{EVIL}': {{attn_skip: 1.0}} ", "names of scales"),
+    "impls": ("\nimpls: ", f"\nimpls:\n  '{EVIL}': {{bias: true}} ", "names of scales"),
+}
+
+
+@pytest.fixture
+def hostile(pipeline, request):
+    """Put a hostile value into the pipeline's parameters; return what the refusal must name."""
+    old, new, named = HOSTILE[request.param]
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
     assert text.count(old) == 1
     (pipeline / "params.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    return named
+
+
+@pytest.mark.parametrize("hostile", ["scale", "grid.config", "grid.seed"], indirect=True)
+def test_no_parameter_reaches_a_shell(pipeline, hostile):
+    """Those that dvc.yaml interpolates, into commands and paths."""
     done = subprocess.run(
         (sys.executable, "-m", "dvc", "repro", "dvc.yaml"),
         cwd=pipeline, env=ENVIRONMENT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode
-    assert re.search(rf"error: params.yaml: .*{re.escape(named)}", done.stdout + done.stderr)
+    assert re.search(rf"error: params.yaml: .*{re.escape(hostile)}", done.stdout + done.stderr)
     assert not list(pipeline.rglob("pwned"))
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, indirect=True)
+def test_hostile_names_and_seeds_are_refused(pipeline, hostile):
+    with pytest.raises(UserError, match=re.escape(hostile)):
+        params.load(pipeline / "params.yaml")
 
 
 def test_a_folder_may_have_any_name(tmp_path):

@@ -24,6 +24,7 @@ import psutil
 from resablate import params, pipeline
 from resablate.display import Display, Times, clock, describe, expectations
 from resablate.errors import UserError, run_command
+from resablate.files import CLOSED, FULL
 from resablate.slurm import Cluster, Job
 from resablate.stage_process import FOLDER, LOGS, StageProcess, end_all
 from resablate.verdict import verdict
@@ -308,7 +309,15 @@ def main() -> None:
     params.load()
     with only_sweep() as lock, _cluster(arguments) as cluster:
         jobs = arguments.jobs or available_cores()
-        Sweep(arguments.pipeline, arguments.targets, jobs, lock, cluster).run()
+        try:
+            Sweep(arguments.pipeline, arguments.targets, jobs, lock, cluster).run()
+        except OSError as error:  # its own logs; stages have their own disks and folders
+            if error.errno not in (*CLOSED, *FULL):
+                raise
+            raise UserError(
+                f"{error.filename or FOLDER}: {error.strerror}; mend that, then run the same"
+                " command again"
+            ) from None
 
 
 @contextmanager
