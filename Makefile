@@ -6,9 +6,11 @@ export PATH := $(BIN):$(PATH)
 # The code of this very folder, also in a copy of it.
 export PYTHONPATH := src
 
-.PHONY: help repro test lint bench
+.PHONY: help repro studies phase1 phase2 phase3 test lint bench
 help:
 	@echo "make repro   run the whole pipeline on real data (about 8 minutes on 2 cores)"
+	@echo "make studies run the open questions' studies (about 3 hours on 2 cores)"
+	@echo "make phase1  the paper's first phase as an experiment of this name; also phase2, phase3"
 	@echo "make test    lint and test (about 3 minutes)"
 	@echo "make bench   measure speed and memory on an idle machine (about 6 minutes)"
 
@@ -22,6 +24,23 @@ help:
 
 repro: .venv/installed
 	python -m resablate.sweep
+
+studies: .venv/installed
+	python -m resablate.sweep --pipeline studies/dvc.yaml
+
+# Section 6: the kernels, the configurations and the seeds of each phase.
+phase1 phase2: NUMERICS = native
+phase1: KERNELS = default
+phase1: SEEDS = [1337]
+phase2: SEEDS = [1337,42,123]
+phase3: NUMERICS = portable
+phase3: SEEDS = [1337,42,123,0,7,99,2024,512]
+phase2 phase3: KERNELS = deterministic
+phase1 phase2: CONFIGS = [attn_only]
+phase3: CONFIGS = [full,attn_only,ffn_only,no_res]
+phase1 phase2 phase3: .venv/installed
+	dvc exp run --temp -f -n $@ -S base.kernels=$(KERNELS) -S base.numerics=$(NUMERICS) \
+		-S 'grid.impl=[residualgpt]' -S 'grid.config=$(CONFIGS)' -S 'grid.seed=$(SEEDS)'
 
 lint: .venv/installed
 	ruff check .

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import tiktoken
 
-from resablate import bpe, corpora, fetch, params, prepare
+from resablate import bpe, corpora, documents, fetch, params, prepare
 from resablate.errors import UserError
 from resablate.lengths import check_lengths
 from resablate.stages import prepare_owt, prepare_shakespeare
@@ -189,10 +189,10 @@ def test_a_data_set_must_feed_a_scale(workspace):
 
 def test_the_split_of_a_document_by_hand():
     # The digits of the hash after a hexadecimal point, against the fraction.
-    assert prepare_owt.split_of("8" + "0" * 63, 0.5) == "train"
-    assert prepare_owt.split_of("7" + "f" * 63, 0.5) == "val"
-    assert prepare_owt.split_of("1a" + "0" * 62, 0.1) == "train"  # 0.1 is 0.19999999... there
-    assert prepare_owt.split_of("19" + "0" * 62, 0.1) == "val"
+    assert documents.split_of("8" + "0" * 63, 0.5) == "train"
+    assert documents.split_of("7" + "f" * 63, 0.5) == "val"
+    assert documents.split_of("1a" + "0" * 62, 0.1) == "train"  # 0.1 is 0.19999999... there
+    assert documents.split_of("19" + "0" * 62, 0.1) == "val"
 
 
 def test_prepare_owt(workspace, gpt2, capfd):

@@ -35,7 +35,7 @@ def cross_entropies(
     `train`, whatever the vocabulary.
     """
     train, val = train.astype(np.int64), val.astype(np.int64)
-    probability = _unigram(train, vocab_size)[val]
+    probability = unigram(np.bincount(train, minlength=vocab_size))[val]
     ladder = {1: _mean_negative_log(probability)}
     no_context = np.zeros(vocab_size, np.int64)
     tokens = grams = _Grams(train, val, np.zeros_like(val), no_context, 1)
@@ -87,7 +87,7 @@ def _interpolate(grams: _Grams, counts: np.ndarray, lower: np.ndarray) -> np.nda
 
     `counts` has one count for each n-gram.
     """
-    discount = _discounts(counts)[np.minimum(counts, 3)]
+    discount = discounts(counts_of_counts(counts))[np.minimum(counts, 3)]
     total = np.bincount(grams.context_of, weights=counts, minlength=grams.contexts)  # exact
     freed = np.bincount(grams.context_of, weights=discount, minlength=grams.contexts)
     kept = np.where(grams.val >= 0, (counts - discount)[grams.val], 0)
@@ -99,34 +99,41 @@ def _interpolate(grams: _Grams, counts: np.ndarray, lower: np.ndarray) -> np.nda
     return probability
 
 
-def _discounts(counts: np.ndarray) -> np.ndarray:
-    """Return D(0), D(1), D(2) and D(3 or more)."""
-    n = np.bincount(np.minimum(counts, 5), minlength=6).tolist()
+def discounts(n: list[int]) -> np.ndarray:
+    """Return D(0), D(1), D(2) and D(3 or more); n[k] n-grams occur k times, k at least to 4."""
     if n[1] and n[2] and n[3]:
         y = n[1] / (n[1] + 2 * n[2])
-        discounts = [k - (k + 1) * y * n[k + 1] / n[k] for k in (1, 2, 3)]
-        if all(d > 0 for d in discounts):  # with 0, some tokens might have no probability
-            return np.array([0, *discounts])
+        found = [k - (k + 1) * y * n[k + 1] / n[k] for k in (1, 2, 3)]
+        if all(d > 0 for d in found):  # with 0, some tokens might have no probability
+            return np.array([0, *found])
     return np.array([0, 0.5, 1, 1.5])
 
 
-def _unigram(train: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Return the probability of each token: its share of the training tokens.
+def counts_of_counts(counts: np.ndarray) -> list[int]:
+    """Return how many of the counts are 0, 1, 2, 3, 4, and 5 or more."""
+    return np.bincount(np.minimum(counts, 5), minlength=6).tolist()
+
+
+def unigram(counts: np.ndarray) -> np.ndarray:
+    """Return the probability of each token, from its count in training: its share of them all.
 
     If training lacks some tokens, T of N + T parts are theirs, in equal shares (T: types seen).
     """
-    counts = np.bincount(train, minlength=vocab_size)
-    types = np.count_nonzero(counts)
-    if types == vocab_size:
-        return counts / len(train)
-    unseen = types / (len(train) + types) / (vocab_size - types)
-    return np.where(counts > 0, counts / (len(train) + types), unseen)
+    total, types = counts.sum(), np.count_nonzero(counts)
+    if types == len(counts):
+        return counts / total
+    unseen = types / (total + types) / (len(counts) - types)
+    return np.where(counts > 0, counts / (total + types), unseen)
 
 
 def entropy(train: np.ndarray) -> float:
     """Return the entropy of the unigram distribution of `train`, nats per token."""
-    share = np.bincount(train) / len(train)
-    share = share[share > 0]
+    return entropy_of(np.bincount(train))
+
+
+def entropy_of(counts: np.ndarray) -> float:
+    """Return the entropy, in nats, of the distribution that has these counts."""
+    share = counts[counts > 0] / counts.sum()
     return math.fsum(-p * math.log(p) for p in share.tolist())
 
 

@@ -7,7 +7,7 @@ vocab.json. The data set's document holds its source, counts and n-gram ladder.
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +51,13 @@ class Corpus(NamedTuple):
     eot_token: int | None  # ends each document
 
 
+class Ladder(NamedTuple):
+    """What models of the last n - 1 tokens reach on the validation split, nats per token."""
+
+    train_entropy: float  # of the training split's unigram distribution
+    rungs: dict[int, float]  # by n; the first is the floor
+
+
 def write_vocabulary(path: Path, corpus: Corpus, splits: Splits) -> None:
     """Write vocab.json: what the tokens mean, and how many there are."""
     _write_json(
@@ -68,10 +75,16 @@ def write_vocabulary(path: Path, corpus: Corpus, splits: Splits) -> None:
     )
 
 
-def write_document(dataset: str, corpus: Corpus, splits: Splits, tokens: Path, order: int) -> None:
-    """Write the data set's document; the ladder is measured on the files in `tokens`."""
-    train, val = (read_tokens(tokens / f"{split}.bin") for split in splits._fields)
-    ladder = ngrams.cross_entropies(train, val, corpus.vocab_size, order)
+def measure(folder: Path, vocab_size: int, order: int) -> Ladder:
+    """Measure the n-gram ladder on a folder's tokens, which it reads into memory."""
+    train, val = (read_tokens(folder / f"{split}.bin") for split in Splits._fields)
+    return Ladder(ngrams.entropy(train), ngrams.cross_entropies(train, val, vocab_size, order))
+
+
+def write_document(
+    dataset: str, corpus: Corpus, splits: Splits, ladder: Ladder, **more: object
+) -> None:
+    """Write the data set's document, with `more` at its end."""
     _write_json(
         paths.data_document(dataset),
         {
@@ -86,9 +99,10 @@ def write_document(dataset: str, corpus: Corpus, splits: Splits, tokens: Path, o
             },
             "unit": "nats per token",
             "uniform": math.log(corpus.vocab_size),
-            "train_entropy": ngrams.entropy(train),
-            "floor": ladder[1],
-            "ngram_ladder": {str(n): loss for n, loss in ladder.items()},
+            "train_entropy": ladder.train_entropy,
+            "floor": ladder.rungs[1],
+            "ngram_ladder": {str(n): loss for n, loss in ladder.rungs.items()},
+            **more,
         },
     )
 
@@ -96,6 +110,19 @@ def write_document(dataset: str, corpus: Corpus, splits: Splits, tokens: Path, o
 def read_tokens(path: Path) -> np.ndarray:
     """Return a split's tokens, on disk until they are read."""
     return np.memmap(path, dtype=TOKEN, mode="r")
+
+
+def token_chunks(path: Path, size: int, overlap: int = 0) -> Iterator[np.ndarray]:
+    """Yield a split's tokens, `size` new ones at a time after the last `overlap` before them.
+
+    Read, not mapped: pages of a map add up in the process's memory.
+    """
+    kept = np.empty(0, TOKEN)
+    with path.open("rb") as file:
+        while len(new := np.fromfile(file, TOKEN, size)):
+            chunk = np.concatenate([kept, new])
+            yield chunk
+            kept = chunk[max(len(chunk) - overlap, 0) :]
 
 
 def copy_folder(source: Path, target: Path) -> None:

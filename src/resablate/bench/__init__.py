@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 
 def seconds_of(function: Callable[[], Any]) -> float:
     """Return the wall time of a call, seconds."""
@@ -23,3 +25,9 @@ def peak_memory_mb() -> float:
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def workers_memory_mb() -> float:
+    """Return the memory, MB, that this process's children hold and do not share with it."""
+    children = psutil.Process().children(recursive=True)
+    return sum(child.memory_full_info().uss for child in children) / 2**20

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from resablate import environment
-from resablate.bench import pipeline, steps
+from resablate.bench import openwebtext, pipeline, steps
 from resablate.errors import UserError, run_command
 from resablate.files import write_text
 
@@ -39,7 +39,7 @@ def table(result: dict[str, Any]) -> str:
                 f" {v['share_of_gemm_peak']:.0%} | {v['peak_memory_mb']:,.0f} MB |"
             )
     prepare, dag, sweep = result["prepare"], result["dag"], result["sweep"]
-    memory = ", ".join(f"{mb:.0f} MB for {size}" for size, mb in prepare["peak_memory_mb"].items())
+    owt = result["openwebtext"]
     lines += [
         "",
         f"Portable numerics, the default at `tiny`: {result['portable_cost']:.2f}× the time of a"
@@ -47,17 +47,27 @@ def table(result: dict[str, Any]) -> str:
         "",
         f"Byte-pair tokens: {prepare['ours']['mb_per_s']:.1f} MB/s,"
         f" {prepare['ours_over_one_process']:.2f}× one process of tiktoken, all processes together"
-        f" {memory}. Characters: {prepare['characters']['mb_per_s']:.0f} MB/s."
+        f" {memory(prepare)}. Characters: {prepare['characters']['mb_per_s']:.0f} MB/s."
         f" A no-op `dvc repro`: {dag['noop_repro_s']:.1f} s; DVC adds {dag['per_stage_s']:.2f} s"
         f" a stage. Two cells at once: {sweep['speedup']:.2f}× as fast as one by one.",
+        "",
+        f"OpenWebText, from parquet to token files: {owt['mb_per_s']:.1f} MB/s, and"
+        f" {owt['report_s_per_100_mb']:.1f} s per 100 MB for the overlap of the splits and the"
+        f" ladder; all processes together {memory(owt)}.",
     ]
     return "\n".join(lines)
+
+
+def memory(of: dict[str, Any]) -> str:
+    """Return the peak memory of corpora of several sizes, in words."""
+    return ", ".join(f"{mb:.0f} MB for {size}" for size, mb in of["peak_memory_mb"].items())
 
 
 SECTIONS: dict[str, Callable[[], Any]] = {
     "steps": lambda: [steps.measure(shape) for shape in steps.SHAPES],
     "portable_cost": steps.portable_cost,
     "prepare": pipeline.prepare,
+    "openwebtext": openwebtext.measure,
     "dag": pipeline.dag,
     "sweep": pipeline.sweep,
 }

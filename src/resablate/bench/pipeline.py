@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from resablate import bpe, corpora, pipeline
-from resablate.bench import peak_memory_mb, seconds_of
+from resablate.bench import peak_memory_mb, seconds_of, workers_memory_mb
 from resablate.errors import UserError
 from resablate.rng import Purpose, integers
 from resablate.stages.prepare_shakespeare import encode
@@ -150,12 +148,11 @@ def main(size: int) -> None:
 
     Of the workers, only what they do not share with this process.
     """
-    peak = 0
+    peak = 0.0
     for i, _ in enumerate(bpe.encode_documents(synthetic(size))):
         if i % 200 == 0:
-            children = psutil.Process().children(recursive=True)
-            peak = max(peak, sum(child.memory_full_info().uss for child in children))
-    print(peak / 2**20 + peak_memory_mb())
+            peak = max(peak, workers_memory_mb())
+    print(peak + peak_memory_mb())
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ def main() -> None:
         write_bytes(folder / "train.bin", tokens[:border].tobytes())
         write_bytes(folder / "val.bin", tokens[border:].tobytes())
         prepare.write_vocabulary(folder / "vocab.json", corpus, splits)
-    prepare.write_document(DATASET, corpus, splits, folder, data.ngram_order)
+    ladder = prepare.measure(folder, corpus.vocab_size, data.ngram_order)
+    prepare.write_document(DATASET, corpus, splits, ladder)
 
 
 if __name__ == "__main__":
