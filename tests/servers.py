@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = 30  # until a server must be up, or gone
+SECONDS = 90  # until a server must be up, or gone, on a busy machine
 SSHD_CONFIG = """\
 ListenAddress 127.0.0.1
 Port {port}

@@ -278,6 +278,17 @@ def test_refused_urls(url, message):
     assert "secret" not in str(caught.value).lower()
 
 
+@pytest.mark.parametrize(("url", "lock"), [("ssh://h/x", ""), ("s3://bucket/x", "-s3")])
+def test_a_missing_package_is_named_with_the_lock_that_has_it(monkeypatch, url, lock):
+    monkeypatch.setattr(remote, "find_spec", lambda name: object())
+    assert remote.settings(url) == {"url": url, "verify": "true"}
+    monkeypatch.setattr(remote, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=rf"pip install -r requirements{lock}\.lock"):
+        remote.settings(url)
+    pins = (Path(remote.__file__).parents[2] / f"requirements{lock}.lock").read_text()
+    assert f"\ndvc-{url.partition(':')[0]}==" in pins
+
+
 def test_what_is_not_there_is_one_line(toy, tmp_path):
     assert resablate(toy, "remote", "check", status=2).count("\n") == 1
     resablate(toy, "remote", "add", "ssh://127.0.0.1:9/x")

@@ -137,14 +137,28 @@ def hurry(job):
     slurms("scontrol", "update", f"jobid={job}", "StartTime=now")
 
 
+def test_a_time_limit_requeues_the_job_which_goes_on(toy):
+    toy.tell("wait-third", "never")
+    sweep = toy.start("--slurm", "train@third")
+    toy.wait_for("began-third")
+    job = job_of(toy, "third")
+    slurms("scancel", "--signal=USR2", job)  # what Slurm sends a minute and a half before the end
+    (toy.side / "wait-third").unlink()
+    hurry(job)
+    printed, _ = sweep.communicate(timeout=120)
+    assert sweep.returncode == 0, printed
+    assert "train@third was requeued by Slurm; it will go on where it was saved" in printed
+    assert ("resumed", "third") in [(event, name) for event, name, _ in toy.events()]
+
+
 def test_a_failed_cell_is_named_and_the_same_command_finishes(toy):
     toy.tell("fail-third")
-    printed = toy.sweep("--slurm", "train", status=1)
-    assert "train@third FAILED on Slurm; see .sweep/slurm/train@third.log" in printed
+    printed = toy.sweep("--slurm", "train@third", status=1)
+    assert "train@third FAILED on Slurm; see .sweep/slurm/train@third.log, " in printed
     assert "    error: third has been told to fail\n" in printed
     toy.events()
     (toy.side / "fail-third").unlink()
-    assert "all 6 stages are current" in toy.sweep("--slurm", "train")
+    assert "all 3 stages are current" in toy.sweep("--slurm", "train@third")
     assert toy.began() == ["third"]
 
 

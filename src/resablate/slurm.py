@@ -34,6 +34,7 @@ POLL_S = 2.0  # between questions to the controller, which serves others too
 SETTLE_S = 2.0  # a signal to the whole job may reach the stage before it reaches us
 TRIES = 3  # of a job that ends without a word: its node has died, or its preemption killed it
 TIMEOUTS = 1000  # after each, submitit requeues the job, which goes on
+DVC_FAILED = 255  # DVC's exit status; between 128 and it lie those of signals
 CANCEL_S = 60  # Slurm's own time between SIGTERM and SIGKILL is 30 s
 DEFAULTS = {"timeout_min": 60, "cpus_per_task": 1}
 
@@ -62,8 +63,8 @@ class Cell(Checkpointable):
             status = status or self._dvc(clone, log, "repro", "--single-item", self.name)
         if status:
             time.sleep(SETTLE_S)
-        if told or status < 0:
-            raise SystemExit("ended by a signal")
+        if told or status < 0 or 128 < status < DVC_FAILED:
+            raise SystemExit(f"ended by a signal; exit status {status}")
         for path, content in _records(clone).items():
             if self.records.get(path) != content:
                 write_bytes(self.root / path, content)

@@ -168,7 +168,7 @@ class Sweep:
         for job, seconds in self._cluster.ended(self._display.event):
             if seconds is None:
                 self._failed[job.name] = job
-                self._display.event(f"{job.name} FAILED on Slurm; see {job.log}")
+                self._display.event(f"{job.name} FAILED on Slurm; see {job.log}, {LOGS}/jobs")
             else:
                 self._times.record(job.name, seconds)
                 self._display.event(f"{job.name} finished on Slurm in {clock(seconds)}")
