@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import toy_results
 from resablate import bpe, corpora, fetch
 
 ROOT = Path(__file__).parent.parent
@@ -38,3 +39,11 @@ def workspace(tmp_path: Path, downloads: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(fetch.MIRROR_VARIABLE, str(downloads))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory):
+    """A repository with fake results and a real dvc.lock, never changed."""
+    root = tmp_path_factory.mktemp("results") / "repository"
+    toy_results.create(root)
+    return root

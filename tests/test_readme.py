@@ -105,6 +105,9 @@ def test_every_command_runs_in_the_order_of_reading(copy):
     outputs = dict(zip(commands.splitlines(), run(script, copy).split("===\n"), strict=False))
     assert "stages are current" in outputs["make repro"]
     assert "pytest" in outputs["make test"]
+    traced = outputs["python -m resablate trace T3.attn_only.best_val_loss"]
+    assert "train@tiny-residualgpt-attn_only-1337" in traced
+    assert outputs["python -m resablate verify"].endswith("all holds\n")
     assert "metrics/trial.json" in outputs["dvc metrics diff"]
     assert "best_val_loss" in outputs["dvc metrics diff"]
     assert "stand-in" in (copy / "metrics/data/owt.json").read_text(encoding="utf-8")
@@ -126,6 +129,17 @@ def test_the_table_is_that_of_the_committed_run():
     shown = between("table 5").splitlines()
     assert [line for line in rows if line in shown] == shown
     assert len(shown) >= 4
+
+
+def test_the_lineage_is_that_of_the_committed_results():
+    printed = subprocess.run(
+        [sys.executable, "-m", "resablate", "trace", "T3.attn_only.best_val_loss"],
+        cwd=ROOT, check=False, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": "src", "COLUMNS": "100"},
+    ).stdout.splitlines()  # fmt: skip
+    shown = [line for line in between("trace").splitlines()[1:-1] if line != "…"]
+    assert [line for line in shown if line not in printed] == []
+    assert len(shown) > 10
 
 
 def test_every_file_that_is_linked_or_in_the_tree_exists():

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 
 from resablate.errors import run_command
@@ -10,6 +11,8 @@ COMMANDS = {  # each a module of the package, with `configure` and `main`
     "diverge": "name the first difference between two runs",
     "live": "follow the runs that train now, in a table or in TensorBoard",
     "remote": "set up and check the storage that a lab shares",
+    "trace": "lead a printed number back to its runs, code, parameters and data",
+    "verify": "check every printed digit, and the chain from code and data to it",
 }
 
 
@@ -30,7 +33,13 @@ def main(arguments: list[str]) -> None:
         formatter_class=style,
     )
     module.configure(inner)
-    sys.exit(module.main(inner.parse_args(chosen.arguments)))
+    try:
+        status = module.main(inner.parse_args(chosen.arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from resablate.files import write_text
 from resablate.results import Result
 from resablate.stats import Estimate, estimate, mean_of_shared, paired_difference, ratio
 
@@ -78,13 +76,13 @@ class Arms:
         return list(dict.fromkeys((arm.scale, arm.impl) for arm in self.all))
 
 
-def write_summary(path: Path, arms: Arms, floors: dict[str, Floor]) -> None:
-    """Write scale -> implementation -> configuration -> numbers, and each scale's floor."""
+def summary_text(arms: Arms, floors: dict[str, Floor]) -> str:
+    """Return, as JSON, scale -> implementation -> configuration -> numbers, each scale's floor."""
     summary: dict[str, Any] = {scale: dict(floor) for scale, floor in floors.items()}
     for arm in arms.all:
         of_impl = summary[arm.scale].setdefault(arm.impl, {})
         of_impl[arm.config] = _summary(arm, compare(arm, arms.get(arm.scale, arm.impl, "full")))
-    write_text(path, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    return json.dumps(summary, indent=1, allow_nan=False) + "\n"
 
 
 def _summary(arm: Arm, to_full: Gap) -> dict[str, float | int | None]:

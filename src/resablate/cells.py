@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from resablate.files import write_text
 from resablate.stats import Estimate
 
 NONE = "—"
@@ -135,11 +134,13 @@ def markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path, table: Table) -> None:
-    """Write a table as markdown, and its cells in full as CSV."""
+def texts(folder: Path, table: Table) -> dict[Path, str]:
+    """Return a table's files, by path: its cells in full as CSV, and the table as markdown."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Cell._fields)
     writer.writerows(table.cells())
-    write_text(folder / f"{table.name}.csv", text.getvalue())
-    write_text(folder / f"{table.name}.md", markdown(table))
+    return {
+        folder / f"{table.name}.csv": text.getvalue(),
+        folder / f"{table.name}.md": markdown(table),
+    }

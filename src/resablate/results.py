@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from resablate import paths
 from resablate.errors import UserError
-from resablate.files import write_text
 
 ESCAPE_MARGIN = 0.1  # nats below the floor from which a run counts as having left it
 STATUSES = ("finished", "diverged")
@@ -193,8 +192,8 @@ def escape_step(curve: Curve, floor: float) -> int | None:
     return None
 
 
-def write_runs(path: Path, results: Iterable[Result]) -> None:
-    """Write one row a run, floats in full (shortest text that reads back as the same bits)."""
+def runs_text(results: Iterable[Result]) -> str:
+    """Return, as CSV, one row a run, floats in full (shortest text that reads back as the bits)."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*KEYS, *VALUES))
@@ -202,11 +201,11 @@ def write_runs(path: Path, results: Iterable[Result]) -> None:
         scale, impl, config, seed = key = result.key
         row = (key.stage, scale, impl, config, key.arm, seed, result.status)
         writer.writerow((*row, *(result[name] for name in VALUES)))
-    write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def read_runs(path: Path) -> list[Result]:
-    """Read what write_runs wrote."""
+    """Read a file of runs_text."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))

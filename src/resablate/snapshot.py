@@ -1,7 +1,6 @@
 """A run as it stands in the working tree, at a git revision or in a DVC experiment."""
 
 import hashlib
-import io
 import json
 import re
 from collections.abc import Mapping
@@ -9,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from resablate import paths, trail
 from resablate.errors import UserError
+from resablate.lockfile import parse_lock
 
 CELL = re.compile(r"([A-Za-z]\w*?)-(.+)-(\d+)")
 TRAILS, RUNS = Path("metrics/trails"), Path("metrics/runs")
@@ -127,8 +125,7 @@ class Snapshot:
         """The stage's entry in dvc.lock, where that is about this very trail."""
         md5 = hashlib.md5(self.text.encode(), usedforsecurity=False).hexdigest()
         for lock in LOCKS:
-            stages = YAML(typ="safe", pure=True).load(io.StringIO(self.read(Path(lock)) or "{}"))
-            for stage in stages.get("stages", {}).values():
+            for stage in parse_lock(self.read(Path(lock)) or "").values():
                 for out in stage.get("outs", ()):
                     if out["path"] == self.path.as_posix() and out.get("md5") == md5:
                         return stage

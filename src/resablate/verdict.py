@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from resablate import paths
 from resablate.diverge import differences
+from resablate.lockfile import parse_lock
 
 NUMBERS = ("best_val_loss", "final_val_loss")
 INPUTS = ("cmd", "deps", "params")
@@ -28,7 +27,7 @@ def verdict(file: Path) -> list[str]:
     None where nothing is committed, or there is no git.
     """
     lock = file.with_suffix(".lock")
-    committed, now = _stages(_committed(lock)), _stages(_text(lock))
+    committed, now = parse_lock(_committed(lock)), parse_lock(_text(lock))
     runs = {name: stage for name, stage in now.items() if _document(stage)}
     known = {name: stage for name, stage in runs.items() if name in committed}
     alike = {
@@ -89,10 +88,6 @@ def _document(stage: dict[str, Any]) -> Path | None:
     outs = [Path(out["path"]) for out in stage.get("outs", ())]
     found = [p for p in outs if p == paths.trial().metrics or p.is_relative_to("metrics/runs")]
     return found[0] if found else None
-
-
-def _stages(lock: str) -> dict[str, Any]:
-    return (YAML(typ="safe", pure=True).load(io.StringIO(lock)) or {}).get("stages", {})
 
 
 def _text(path: Path) -> str:
