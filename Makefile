@@ -1,4 +1,4 @@
-# make repro · make test · make bench — each sets up .venv by itself the first time
+# make repro · make report · make test · make bench — each sets up .venv by itself the first time
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 # Stages call `python`: it must be the one of .venv.
@@ -6,9 +6,10 @@ export PATH := $(BIN):$(PATH)
 # The code of this very folder, also in a copy of it.
 export PYTHONPATH := src
 
-.PHONY: help repro studies phase1 phase2 phase3 test lint bench
+.PHONY: help repro report studies phase1 phase2 phase3 test lint bench
 help:
 	@echo "make repro   run the whole pipeline on real data (about 8 minutes on 2 cores)"
+	@echo "make report  open the page of results"
 	@echo "make studies run the open questions' studies (about 3 hours on 2 cores)"
 	@echo "make phase1  the paper's first phase as an experiment of this name; also phase2, phase3"
 	@echo "make test    lint and test (about 3 minutes)"
@@ -24,6 +25,9 @@ help:
 
 repro: .venv/installed
 	python -m resablate.sweep
+
+report: .venv/installed
+	python -m resablate report
 
 studies: .venv/installed
 	python -m resablate.sweep --pipeline studies/dvc.yaml

@@ -6,6 +6,7 @@ PYTHONPATH=src:tests python -m fake_runs FOLDER
 import csv
 import json
 import math
+import shutil
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
-from resablate import params
+from resablate import params, reported
 from resablate.results import RunKey
 
 REPOSITORY = Path(__file__).parents[1]
@@ -131,7 +132,9 @@ def write_data(root: Path, dataset: str, ladder: dict[str, float] | None = None)
 
 
 def write_all(root: Path, cells: Iterable[RunKey]) -> None:
-    """Write runs, curves and the data documents below `root`."""
+    """Write runs, curves, the data documents and the reported values below `root`."""
+    (root / reported.REGISTRY).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(REPOSITORY / reported.REGISTRY, root / reported.REGISTRY)
     write_data(root, "shakespeare")
     write_data(root, "owt", {"1": 6.9, "2": 5.8, "3": 5.6})
     for key in cells:

@@ -10,12 +10,14 @@ import pytest
 from dvc.repo import Repo
 
 from closure import closure
-from resablate import params, paths
+from resablate import dag, paper, params, paths
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 NUMERICS = "requirements-numerics.lock"
 WITHOUT_NUMERICS = {"check", "aggregate", "figures"}  # no tensors, no random numbers
+# The stages behind the page's numbers: it prints the hashes of their code.
+PRINTED = {"check", "prepare_shakespeare", "prepare_owt", "train", "aggregate"}
 DUMP_FILES = """\
 import importlib, sys
 importlib.import_module(sys.argv[1])
@@ -36,6 +38,19 @@ def everything():
 def stages(everything):
     """Those of the root pipeline, in dvc.yaml's order."""
     return [stage for stage in everything if Path(stage.path) == ROOT / "dvc.yaml"]
+
+
+@pytest.fixture
+def paper_stages(everything):
+    """Those of paper/dvc.yaml."""
+    return [stage for stage in everything if Path(stage.path) == ROOT / "paper/dvc.yaml"]
+
+
+def paper_module(stage):
+    """Return the module of a stage of paper/dvc.yaml: two stages train."""
+    name = "train" if base(stage) == "train_124m" else base(stage)
+    # One that prepares data keeps its name.
+    return name if name.startswith("prepare_") else f"paper_{name}"
 
 
 def base(stage):
@@ -66,16 +81,58 @@ def test_each_stage_module_is_run_by_a_stage(everything):
     assert modules == set(re.findall(r"-m resablate\.stages\.(\w+)", commands))
 
 
+def assert_deps_are_the_closure(stage, modules):
+    declared = {
+        path for path in relative(stage.deps) if path.startswith("src/") and path.endswith(".py")
+    }
+    files = set().union(*(closure(f"resablate.stages.{module}", SRC) for module in modules))
+    needed = {file.relative_to(ROOT).as_posix() for file in files}
+    assert declared == needed, f"{stage.addressing}: deps under src/"
+
+
 def test_code_deps_are_the_import_closure(stages):
     for stage in stages:
-        declared = {
-            path
-            for path in relative(stage.deps)
-            if path.startswith("src/") and path.endswith(".py")
-        }
-        files = closure(f"resablate.stages.{base(stage)}", SRC)
-        needed = {file.relative_to(ROOT).as_posix() for file in files}
-        assert declared == needed, f"{stage.addressing}: deps under src/"
+        modules = {base(stage), *(PRINTED if base(stage) == "report" else ())}
+        assert_deps_are_the_closure(stage, modules)
+
+
+def test_the_papers_stages_are_its_modules_with_their_closures(paper_stages):
+    assert len(paper_stages) >= 3 + 64 + 40
+    for stage in paper_stages:
+        module = paper_module(stage)
+        command = f"PYTHONPATH=src python -m resablate.stages.{module}"
+        assert re.fullmatch(rf"{re.escape(command)}( .+)?", stage.cmd), stage.addressing
+        if stage.name.endswith("-1337") or "@" not in stage.name:  # the others' are the same text
+            assert_deps_are_the_closure(stage, {module})
+        expected = module.startswith(("paper_train", "prepare_"))
+        assert (NUMERICS in relative(stage.deps)) == expected, stage.addressing
+
+
+def test_the_papers_runs_are_those_of_its_grids(paper_stages, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    cells = paper.load(params.load()).cells()
+    expected = {cell.stage: set(map(str, cell.paths("paper"))) for cell in cells}
+    found = {s.addressing: relative(s.outs) for s in paper_stages if "@" in s.name}
+    assert found == expected
+    assert "paper/dvc.yaml:train@gpt10m-residualgpt-attn_only-1337" in found
+    # Read without DVC, as `plan` and `offline` do, they are the same.
+    read = {cell.address: cell for cell in dag.cells(paper.DVC_FILE)}
+    assert read.keys() == found.keys()
+    for stage in paper_stages:
+        if "@" in stage.name:
+            cell = read[stage.addressing]
+            assert (cell.cmd, set(cell.outs)) == (stage.cmd, relative(stage.outs))
+            keys = {key for dep in stage.deps for key in getattr(dep, "params", ())}
+            assert set(cell.params) == keys
+            code = {path for path in relative(stage.deps) if path != "params.yaml"}
+            assert set(cell.deps) == code
+
+
+def test_the_report_depends_on_every_file_of_its_page(stages):
+    (report,) = (stage for stage in stages if stage.name == "report")
+    files = {path.relative_to(ROOT).as_posix() for path in (SRC / "resablate/report").glob("*.*")}
+    assert len(files) > 8
+    assert files <= relative(report.deps)
 
 
 @pytest.mark.parametrize("name", ["check", "train"])

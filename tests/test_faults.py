@@ -140,7 +140,11 @@ def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_kept(tmp_path
 
 
 def test_no_room_for_the_state_is_one_line_and_loses_nothing(server, straight, tmp_path):
-    half_way = [i for i, name in enumerate(events(straight)) if "renamed" in name][5]
+    half_way = [
+        i
+        for i, name in enumerate(events(straight))
+        if name.startswith("renamed") and name.endswith(".state")
+    ][5]
     server.run(tmp_path, kill_at=half_way)
     (state,) = states(tmp_path)
     before = state.read_bytes()

@@ -71,7 +71,7 @@ def test_a_wheel_cannot_write_outside_of_its_folder(root):
     os.chdir(inner)
     wheel = inner / "bad.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        for name in ("../evil", "/tmp/../evil", "good.txt"):
+        for name in ("../evil", "/../evil", "good.txt"):
             archive.writestr(name, name)
     assert fetch.read_member(wheel, "../evil") == b"../evil"
     assert sorted(path.name for path in root.rglob("*")) == ["bad.whl", "inner"]

@@ -101,7 +101,7 @@ def test_impossible_arms_are_named(tmp_path, root, old, new, named):
     ("arguments", "named"),
     [
         ([], "STUDY LEVEL... SEED"),
-        (["gain", "full", "seven"], "STUDY LEVEL... SEED"),
+        (["gain", "full", "seven"], "SEED: .seven. must be"),
         (["gian", "full", "run_2", "7"], "studies has no 'gian'"),
         (["gain", "full", "run_2", "7"], "config of attn_only, ffn_only"),
         (["gain", "attn_only", "7"], "gain has no arm attn_only"),

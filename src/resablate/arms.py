@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from resablate.results import Result
+from resablate.results import NOT_RUN, Result
 from resablate.stats import Estimate, estimate, mean_of_shared, paired_difference, ratio
 
 Floor = dict[str, Any]  # "floor": nats per token, "ngram_ladder": {"1": nats, ...}
@@ -12,7 +12,7 @@ Floor = dict[str, Any]  # "floor": nats per token, "ngram_ladder": {"1": nats, .
 
 @dataclass(frozen=True)
 class Arm:
-    """The planned runs of one arm. Diverged runs are counted, and are in no mean."""
+    """The planned runs of one arm. Diverged and missing runs are counted, and are in no mean."""
 
     scale: str
     impl: str
@@ -26,6 +26,10 @@ class Arm:
     @property
     def diverged(self) -> list[Result]:
         return [run for run in self.planned if run.status == "diverged"]
+
+    @property
+    def missing(self) -> list[Result]:
+        return [run for run in self.planned if run.status == NOT_RUN]
 
     def by_seed(self, name: str) -> dict[int, float]:
         """Return a measure of the finished runs, by seed; null ones are left out."""

@@ -30,6 +30,12 @@ PERPLEXITY = Kind("perplexity", ".2f")
 RATIO = Kind("ratio", ".2f", "×")
 PERCENT = Kind("%", "+z.1f", "%")
 RUNS = Kind("runs", "d")
+COUNT = Kind("count", ",d")
+STEP = Kind("steps", ".0f")
+SCORE = Kind("score", ".3f")
+SHARE = Kind("%", ".1f", "%")
+NORM = Kind("L2 norm", ".3g")
+SIGNIFICANCE = Kind("p", ".2g")
 ROUNDING = (
     "Rounded here only (half to even), from the full values beside this file in `{name}.csv`: nats"
     " and bits to 4 decimals, perplexities and ratios to 2, percentages to 1."
@@ -90,16 +96,26 @@ class Section:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper: one or more sections and the notes under them."""
+    """A table of the paper or of a study: one or more sections and the notes under them."""
 
-    number: int
+    key: int | str  # the paper's number, or the study's name
     title: str
     sections: Sequence[Section]
     notes: Sequence[str]
 
     @property
     def name(self) -> str:
-        return f"table{self.number}"
+        """The name of its files."""
+        return f"table{self.key}" if isinstance(self.key, int) else self.key
+
+    @property
+    def prefix(self) -> str:
+        """What the ids of its cells begin with."""
+        return f"T{self.key}" if isinstance(self.key, int) else self.key
+
+    @property
+    def heading(self) -> str:
+        return f"Table {self.key}. {self.title}" if isinstance(self.key, int) else self.title
 
     def cells(self) -> list[Cell]:
         """Return every cell, in reading order."""
@@ -111,7 +127,7 @@ class Table:
         ]
 
     def _cell(self, row: str, column: str, content: Content) -> Cell:
-        table = f"T{self.number}"
+        table = self.prefix
         n, mean, std, lo, hi = content.estimate
         if content.style == "interval":
             mean = std = None
@@ -122,12 +138,12 @@ class Table:
 def markdown(table: Table) -> str:
     """Render a table from its cells."""
     printed = {cell.id: cell.printed for cell in table.cells()}
-    lines = [f"# Table {table.number}. {table.title}", ""]
+    lines = [f"# {table.heading}", ""]
     for section in table.sections:
         lines.append(f"| {section.head} | {' | '.join(section.columns.values())} |")
         lines.append(f"|---{'|---:' * len(section.columns)}|")
         for row, (label, _) in section.rows.items():
-            shown = (printed[f"T{table.number}.{row}.{column}"] for column in section.columns)
+            shown = (printed[f"{table.prefix}.{row}.{column}"] for column in section.columns)
             lines.append(f"| {label} | {' | '.join(shown)} |")
         lines.append("")
     lines += [f"- {note}" for note in table.notes]

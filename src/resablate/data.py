@@ -31,13 +31,22 @@ class Tokens:
         self.folder, self.block_size = folder, block_size
         try:
             self.vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-            self.length = {
-                s: self._path(s).stat().st_size // DTYPE.itemsize for s in ("train", "val")
-            }
+            size = {s: self._path(s).stat().st_size for s in ("train", "val")}
+            told = {s: self.vocab[f"{s}_tokens"] * DTYPE.itemsize for s in size}
         except OSError as error:
             raise UserError(
                 f"{error.filename}: {error.strerror}; make it with: dvc repro"
             ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{folder}/vocab.json: damaged ({error!r}); make it again with: dvc repro -f"
+            ) from None
+        if size != told:  # a vocabulary beside the tokens of another one
+            raise UserError(
+                f"{folder}: vocab.json tells of {told} bytes of tokens, not {size}; make both"
+                " again with: dvc repro -f"
+            )
+        self.length = {split: n // DTYPE.itemsize for split, n in size.items()}
         for split, length in self.length.items():
             if length <= block_size:
                 raise UserError(

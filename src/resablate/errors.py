@@ -15,3 +15,10 @@ def run_command(main: Callable[..., None], *args: object, status: int = 1) -> No
     except UserError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(status)
+    except (MemoryError, RuntimeError) as error:  # PyTorch's is a RuntimeError
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        advice = "lower batch_size, n_embd or block_size, or free memory"
+        print(f"error: out of memory: {reason}; {advice}", file=sys.stderr)
+        sys.exit(status)

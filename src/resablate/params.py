@@ -17,7 +17,7 @@ from resablate.strict import Strict, first_line, read
 Dataset = Literal["shakespeare", "owt", "openwebtext"]
 Skip = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]  # what fits no machine is a slip
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -61,7 +61,7 @@ class Run(Strict):
     init: Literal["normal", "orthogonal"] = Field(
         description="of the blocks' matrices; orthogonal ones have singular values of 1"
     )
-    perturbation: Annotated[int, Field(ge=0)] = Field(
+    perturbation: Seed = Field(
         description="0: none; k: the k-th choice of one weight starts an ulp higher"
     )
     layer_norm_eps: Positive = Field(description="added to the variance in LayerNorm")
@@ -86,7 +86,7 @@ class Run(Strict):
     kernels: Literal["deterministic", "default"] = Field(
         description="on a GPU: deterministic ones, or PyTorch's own choice; a CPU's always are"
     )
-    threads: Annotated[int, Field(ge=0)] = Field(
+    threads: Annotated[int, Field(ge=0, le=1024)] = Field(
         description="CPU threads; 0: PyTorch's default, all cores unless OMP_NUM_THREADS is set"
     )
 
@@ -292,6 +292,13 @@ def _merge(layers: Mapping[str, BaseModel]) -> tuple[dict[str, Any], dict[str, s
                 values[name] = value
                 origin[name] = f"{prefix}.{name}" if prefix else name
     return values, origin
+
+
+def seed_of(text: str) -> int:
+    """Return a seed given as an argument of a command."""
+    if not (text.isascii() and text.isdecimal()) or int(text) >= 2**63:
+        raise UserError(f"SEED: {text!r} must be a whole number from 0 to 2^63 - 1")
+    return int(text)
 
 
 def load(path: Path = paths.PARAMS) -> Params:

@@ -49,6 +49,11 @@ def line(config: str, configs: Sequence[str]) -> dict[str, Any]:
     return {"color": color, "linestyle": "-", "marker": "v"}
 
 
+def shades(n: int) -> list[dict[str, Any]]:
+    """Return the looks of n lines from dark to light, for things that have an order."""
+    return [{"color": matplotlib.colormaps["viridis"](0.92 * i / max(n - 1, 1))} for i in range(n)]
+
+
 def styled() -> Any:
     """Return a context in which only this module's style holds, not the user's matplotlibrc."""
     return matplotlib.style.context(["default", STYLE])
@@ -60,6 +65,13 @@ def figure(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axe
     return made, list(made.subplots(1, n_panels, squeeze=False)[0])
 
 
+def grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[list[Axes]]]:
+    """Return a figure of rows of panels, each of this width and height in inches."""
+    size = (max(width * columns, MIN_WIDTH), height * rows)
+    made = Figure(figsize=size, layout="constrained")
+    return made, [list(row) for row in made.subplots(rows, columns, squeeze=False)]
+
+
 def save(made: Figure, stem: Path) -> None:
     """Write <stem>.svg and <stem>.png; equal input gives equal bytes."""
     metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
@@ -69,14 +81,18 @@ def save(made: Figure, stem: Path) -> None:
         write_bytes(stem.with_suffix(f".{suffix}"), content.getvalue())
 
 
-def legend_below(made: Figure, axes: Iterable[Axes]) -> None:
+def legend_below(made: Figure, axes: Iterable[Axes], columns: int = 5) -> None:
     """Put one legend for all panels under them, each label once."""
     handles = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     made.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=5, handlelength=3.5
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=columns,
+        handlelength=3.5,
     )
 
 

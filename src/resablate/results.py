@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from resablate import paths
 from resablate.errors import UserError
 
 ESCAPE_MARGIN = 0.1  # nats below the floor from which a run counts as having left it
 STATUSES = ("finished", "diverged")
+NOT_RUN = "not_run"  # the status of a planned run without files, where a pipeline allows that
 MEASURES = (
     "best_val_loss",
     "best_step",
@@ -41,6 +42,7 @@ INTEGERS = {"best_step", "n_params", "steps", "n_evaluations", "eval_tokens", "d
     "escape_step"
 }
 Number = float | int | None
+GRID = "params.yaml's grid"
 
 
 class RunKey(NamedTuple):
@@ -60,20 +62,45 @@ class RunKey(NamedTuple):
         """The stage that makes the run, as `dvc repro` takes it."""
         return f"train@{self.scale}-{self.arm}-{self.seed}"
 
+    @property
+    def columns(self) -> dict[str, str | int]:
+        """What names the run in a table of runs."""
+        values = (self.stage, self.scale, self.impl, self.config, self.arm, self.seed)
+        return dict(zip(KEYS[:-1], values, strict=True))
+
     def paths(self, pipeline: str) -> paths.RunPaths:
         return paths.run(pipeline, self.scale, self.arm, self.seed)
+
+
+class Key(Protocol):
+    """A cell of any grid: what names its run, the stage that makes it, and where it lies."""
+
+    seed: int
+
+    @property
+    def stage(self) -> str: ...
+
+    @property
+    def columns(self) -> dict[str, str | int]: ...
+
+    def paths(self, pipeline: str) -> paths.RunPaths: ...
 
 
 @dataclass(frozen=True)
 class Result:
     """One run: its cell, whether it finished, and its numbers under the names in VALUES."""
 
-    key: RunKey
+    key: Any  # a RunKey, or another Key
     status: str
     values: dict[str, Number]
 
     def __getitem__(self, name: str) -> Number:
         return self.values[name]
+
+
+def not_run(key: RunKey) -> Result:
+    """Return a planned run that is not there: no number of it is known."""
+    return Result(key, NOT_RUN, dict.fromkeys(VALUES))
 
 
 Curve = dict[str, list[float]]
@@ -128,27 +155,27 @@ def planned(
     return [RunKey(*cell) for cell in product(scales, impls, configs, seeds)]
 
 
-def _files(pipeline: str, keys: Sequence[RunKey]) -> dict[Path, RunKey]:
+def _files(pipeline: str, keys: Sequence[Key]) -> dict[Path, Key]:
     """Return the files that an aggregate reads, and whose they are."""
-    files: dict[Path, RunKey] = {}
+    files: dict[Path, Key] = {}
     for key in keys:
         files |= {key.paths(pipeline).metrics: key, key.paths(pipeline).curve: key}
     return files
 
 
-def refuse_missing(pipeline: str, keys: Sequence[RunKey]) -> None:
-    """Refuse to go on while a run of the grid has no files."""
+def refuse_missing(pipeline: str, keys: Sequence[Key], grid: str = GRID) -> None:
+    """Refuse to go on while a run of the grid has no files; `grid` says where it is declared."""
     wanted = _files(pipeline, keys)
     missing = [path for path in wanted if not path.is_file()]
     if missing:
         stages = " ".join(dict.fromkeys(wanted[path].stage for path in missing))
         raise UserError(
-            f"{len(missing)} files of params.yaml's grid are missing:"
+            f"{len(missing)} files of {grid} are missing:"
             f" {', '.join(map(str, missing))}; make them with: dvc repro {stages}"
         )
 
 
-def refuse_extra(pipeline: str, keys: Sequence[RunKey]) -> None:
+def refuse_extra(pipeline: str, keys: Sequence[Key], grid: str = GRID) -> None:
     """Refuse files of runs that are not in the grid: a removed seed must not be averaged."""
     wanted = _files(pipeline, keys)
     folders = (paths.runs(pipeline), paths.curves(pipeline))
@@ -157,12 +184,12 @@ def refuse_extra(pipeline: str, keys: Sequence[RunKey]) -> None:
     extra = [str(path) for path in found if path not in wanted and not path.name.startswith(".")]
     if extra:
         raise UserError(
-            f"{len(extra)} files belong to no run of params.yaml's grid; put the grid back, or"
+            f"{len(extra)} files belong to no run of {grid}; put the grid back, or"
             f" remove them with: rm {' '.join(extra)}"
         )
 
 
-def read(pipeline: str, key: RunKey, floor: float) -> Result:
+def read(pipeline: str, key: Key, floor: float) -> Result:
     """Read one run; `floor` (nats per token) decides its escape_step."""
     path = key.paths(pipeline).metrics
     remedy = f"run `dvc repro -f -s {key.stage}`"
@@ -194,13 +221,16 @@ def escape_step(curve: Curve, floor: float) -> int | None:
 
 def runs_text(results: Iterable[Result]) -> str:
     """Return, as CSV, one row a run, floats in full (shortest text that reads back as the bits)."""
+    rows = [
+        {**run.key.columns, "status": run.status, **{name: run[name] for name in VALUES}}
+        for run in results
+    ]
+    # Runs of two studies may differ in some of their columns.
+    columns = dict.fromkeys(name for row in rows for name in row) or (*KEYS, *VALUES)
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*KEYS, *VALUES))
-    for result in results:
-        scale, impl, config, seed = key = result.key
-        row = (key.stage, scale, impl, config, key.arm, seed, result.status)
-        writer.writerow((*row, *(result[name] for name in VALUES)))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
-from scipy.special import stdtrit  # Student's t quantile; far lighter than scipy.stats
+from scipy.special import stdtr, stdtrit  # Student's t; far lighter than scipy.stats
 
 CONFIDENCE = 0.95
 
@@ -50,6 +50,24 @@ def shared(a: Mapping[int, float], b: Mapping[int, float]) -> list[int]:
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate:
     """Estimate a - b from the differences of the seeds that both have."""
     return estimate([a[seed] - b[seed] for seed in shared(a, b)])
+
+
+def t_test(of: Estimate) -> float | None:
+    """Return the two-sided p of a mean of zero (Student's t); None without a spread to judge by."""
+    if not of.std:
+        return None
+    return float(2 * stdtr(of.n - 1, -abs(of.mean) * math.sqrt(of.n) / of.std))
+
+
+def holm(ps: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return Holm's (1979) adjusted p-values of a family of tests; None stays None, uncounted."""
+    ordered = sorted((p, name) for name, p in ps.items() if p is not None)
+    adjusted: dict[str, float | None] = dict.fromkeys(ps)
+    largest = 0.0
+    for rank, (p, name) in enumerate(ordered):
+        largest = max(largest, min(1.0, p * (len(ordered) - rank)))
+        adjusted[name] = largest
+    return adjusted
 
 
 def mean_of_shared(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:

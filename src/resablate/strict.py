@@ -1,6 +1,7 @@
 """YAML files with a strict schema, and errors in one line that names the key."""
 
 import io
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +33,8 @@ def read(path: Path, schema: type[Schema]) -> Schema:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except YAMLError as error:
         raise UserError(f"{path}: {_yaml_line(error)}") from None
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits; 1,000 brackets
+        raise UserError(f"{path}: no parameters: {str(error).partition(';')[0]}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: must be a mapping of keys, not {type(values).__name__}")
     try:
@@ -61,4 +64,4 @@ def first_line(error: ValidationError, origin: Mapping[str, str] | None = None) 
         return f"{where}: unknown key; remove it or correct its spelling"
     if first["type"] == "missing":
         return f"{where}: must be set"
-    return f"{where}: {first['input']!r}: {message}"
+    return f"{where or 'the file'}: {reprlib.repr(first['input'])}: {message}"

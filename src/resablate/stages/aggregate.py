@@ -7,7 +7,18 @@ on disk: a removed seed must not be averaged, a missing one not be skipped.
 from collections.abc import Sequence
 from pathlib import Path
 
-from resablate import cells, params, paths, results, tables
+from resablate import (
+    beside,
+    cells,
+    inconsistencies,
+    latex,
+    params,
+    paths,
+    reported,
+    reproduced,
+    results,
+    tables,
+)
 from resablate.arms import Arms, summary_text
 from resablate.errors import run_command
 from resablate.files import write_text
@@ -29,16 +40,19 @@ def read() -> list[Result]:
 
 def derive(runs: Sequence[Result]) -> dict[Path, str]:
     """Return every file that this stage writes: metrics/runs.csv, metrics/summary.json, tables."""
-    scales = params.load().scales
+    declared = params.load()
     names = list(dict.fromkeys(run.key.scale for run in runs))
-    floors = {name: results.read_floor(scales[name].dataset) for name in names}
+    floors = {name: results.read_floor(declared.scales[name].dataset) for name in names}
     arms = Arms(list(runs))
     first = names[0]
     made = [tables.configurations(n, arms, first, floors[first]) for n in tables.PER_CONFIGURATION]
     made.append(tables.asymmetry(arms, floors))
+    registry, here = reported.load(), reproduced.known(declared, arms, floors)
+    made = [beside.below(table, registry, here) for table in made]
+    made += [beside.table(registry, here), inconsistencies.table(registry, here)]
     files = {paths.RUNS_CSV: results.runs_text(runs), paths.SUMMARY: summary_text(arms, floors)}
     for table in made:
-        files |= cells.texts(paths.TABLES, table)
+        files |= cells.texts(paths.TABLES, table) | latex.texts(paths.TABLES, table)
     return files
 
 

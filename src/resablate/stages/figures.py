@@ -35,7 +35,7 @@ class Data:
 
     scale: str
     runs: list[Result]
-    curves: dict[str, Curve]  # by stage
+    curves: dict[str, Curve]  # by stage, of the runs that are there
     summary: dict[str, Any]
 
     @property
@@ -52,7 +52,7 @@ class Data:
         return list(dict.fromkeys(run.key.seed for run in self.runs))
 
     @property
-    def floor(self) -> float:
+    def floor(self) -> float | None:
         return self.summary["floor"]
 
     def prefer(self, impl: str) -> str:
@@ -62,9 +62,17 @@ class Data:
     def arm(self, impl: str, config: str) -> list[Result]:
         return [run for run in self.runs if run.key[1:3] == (impl, config)]
 
+    def curves_of(self, impl: str, config: str) -> list[Curve]:
+        """Return the curves of an arm's runs, also of those that diverged."""
+        stages = (run.key.stage for run in self.arm(impl, config))
+        return [self.curves[stage] for stage in stages if stage in self.curves]
+
     def title(self, what: str) -> str:
-        diverged = sum(run.status == "diverged" for run in self.runs)
-        failed = f", {diverged} of {len(self.runs)} runs diverged" if diverged else ""
+        others = {"diverged": "diverged", results.NOT_RUN: "not run"}
+        counts = {text: [r.status for r in self.runs].count(key) for key, text in others.items()}
+        failed = "".join(
+            f", {n} of {len(self.runs)} runs {text}" for text, n in counts.items() if n
+        )
         seeds = f"n = {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
         return f"{what}, scale {labels.scale(self.scale)}, {seeds}{failed}"
 
@@ -83,13 +91,18 @@ def load() -> Data:
             f"{paths.RUNS_CSV} and {paths.SUMMARY} do not belong together; run"
             " `dvc repro -f -s aggregate`"
         )
-    scale = runs[0].key.scale
-    runs = [run for run in runs if run.key.scale == scale]
+    return gather(PIPELINE, runs[0].key.scale, runs, summary)
+
+
+def gather(pipeline: str, scale: str, planned: Sequence[Result], summary: dict[str, Any]) -> Data:
+    """Return what is drawn of a scale, with the curves of its runs that are there."""
+    runs = [run for run in planned if run.key.scale == scale]
     curves = {
         run.key.stage: results.read_curve(
-            run.key.paths(PIPELINE).curve, f"run `dvc repro {run.key.stage}`"
+            run.key.paths(pipeline).curve, f"run `dvc repro {run.key.stage}`"
         )
         for run in runs
+        if run.status != results.NOT_RUN
     }
     return Data(scale, runs, curves, summary[scale])
 
@@ -106,16 +119,22 @@ def figure1(data: Data) -> Figure:
     complete = [data.curves[run.key.stage]["val_loss"] for run in data.runs if _ended(run)]
     losses = [data.floor, *chain.from_iterable(complete)]
     for ax, impl in zip(axes, data.impls, strict=True):
-        for position, config in enumerate(data.configs):
-            _curves(ax, data, impl, config, position)
-        ax.set_ylim(min(losses) - MARGIN, max(losses) + 0.1)
-        plotting.reference(ax, data.summary["ngram_ladder"], named=ax is axes[-1])
-        ax.set(title=labels.impl(impl), xlabel="step")
+        val_curves(ax, data, impl, losses, named=ax is axes[-1])
+        ax.set_title(labels.impl(impl))
         ax.label_outer()
     axes[0].set_ylabel("validation loss, nats per token")
     figure.suptitle(data.title("Validation loss: each seed (thin) and mean"), fontsize=10.5)
     plotting.legend_below(figure, axes)
     return figure
+
+
+def val_curves(ax: Axes, data: Data, impl: str, losses: Sequence[float], *, named: bool) -> None:
+    """Draw an implementation's curves; `losses` must fit, `named` labels the n-gram ladder."""
+    for position, config in enumerate(data.configs):
+        _curves(ax, data, impl, config, position)
+    ax.set_ylim(min(losses) - MARGIN, max(losses) + 0.1)
+    plotting.reference(ax, data.summary["ngram_ladder"], named=named)
+    ax.set_xlabel("step")
 
 
 def _ended(run: Result) -> bool:
@@ -126,8 +145,7 @@ def _curves(ax: Axes, data: Data, impl: str, config: str, position: int) -> None
     """Draw an arm's curves, and the mean of those that finished."""
     look = plotting.line(config, data.configs)
     arm = data.arm(impl, config)
-    for run in arm:
-        curve = data.curves[run.key.stage]
+    for curve in data.curves_of(impl, config):
         ax.plot(curve["step"], curve["val_loss"], color=look["color"], linewidth=0.6, alpha=0.5)
     complete = [data.curves[run.key.stage] for run in arm if _ended(run)]
     if complete:
@@ -157,14 +175,12 @@ def figure2(data: Data) -> Figure:
 
 def _gradients(ax: Axes, data: Data, impl: str) -> None:
     """Draw every seed's gradient norm before clipping; zeros at a marked place."""
-    arms = {config: data.arm(impl, config) for config in data.configs}
-    curves = [data.curves[run.key.stage] for arm in arms.values() for run in arm]
-    norms = chain.from_iterable(curve["grad_norm_block0"] for curve in curves)
+    arms = {config: data.curves_of(impl, config) for config in data.configs}
+    norms = chain.from_iterable(c["grad_norm_block0"] for arm in arms.values() for c in arm)
     zero = plotting.log_axis_with_zero(ax, [norm for norm in norms if math.isfinite(norm)])
     for position, (config, arm) in enumerate(arms.items()):
         look = plotting.line(config, data.configs)
-        for i, run in enumerate(arm):
-            curve = data.curves[run.key.stage]
+        for i, curve in enumerate(arm):
             shown = [norm if norm != 0 else zero for norm in curve["grad_norm_block0"]]
             every = (position, max(4, len(shown) // 8))
             label = labels.config(config) if i == 0 else None
@@ -250,10 +266,12 @@ def by_seed(ax: Axes, data: Data, impl: str, configs: Sequence[str]) -> None:
                 x = data.seeds.index(run.key.seed) + shift[config]
                 above = {"transform": ax.get_xaxis_transform(), "rotation": 90, "ha": "center"}
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-                ax.text(x, 0.04, "diverged", color=look["color"], fontsize=8, bbox=box, **above)
-    _floor(ax, data)
-    low, high = ax.get_ylim()
-    ax.set_ylim(min(low, data.floor - MARGIN), max(high, data.floor + MARGIN))
+                text = "diverged" if run.status == "diverged" else "not run"
+                ax.text(x, 0.04, text, color=look["color"], fontsize=8, bbox=box, **above)
+    if data.floor is not None:
+        _floor(ax, data)
+        low, high = ax.get_ylim()
+        ax.set_ylim(min(low, data.floor - MARGIN), max(high, data.floor + MARGIN))
     plotting.categories(ax, [str(seed) for seed in data.seeds])
     ax.set_xlabel("seed")
 
@@ -276,19 +294,23 @@ def figure3(data: Data) -> Figure:
     return figure
 
 
+def against_ffn_only(ax: Axes, data: Data, impl: str) -> None:
+    """Draw AttnOnly seed by seed, with its mean and that of FFNOnly."""
+    by_seed(ax, data, impl, ["attn_only"])
+    for config in ("attn_only", "ffn_only"):
+        mean = data.summary[impl].get(config, {}).get("best_val_loss")
+        if mean is not None:
+            look = plotting.line(config, data.configs) | {"marker": None, "linewidth": 1.2}
+            ax.axhline(mean, label=f"{labels.config(config)} mean {mean:.3f}", **look)
+    ax.set_ylabel("best validation loss, nats per token")
+
+
 def figure4(data: Data) -> Figure:
     """Every AttnOnly seed against the FFNOnly floor, and all configurations."""
     figure, axes = plotting.figure(2, 4.5, 4.2)
     impl = data.prefer("residualgpt")
-    of_impl = data.summary[impl]
     if data.arm(impl, "attn_only"):
-        by_seed(axes[0], data, impl, ["attn_only"])
-        for config in ("attn_only", "ffn_only"):
-            mean = of_impl.get(config, {}).get("best_val_loss")
-            if mean is not None:
-                look = plotting.line(config, data.configs) | {"marker": None, "linewidth": 1.2}
-                axes[0].axhline(mean, label=f"{labels.config(config)} mean {mean:.3f}", **look)
-        axes[0].set_ylabel("best validation loss, nats per token")
+        against_ffn_only(axes[0], data, impl)
         axes[0].set_title("(a) AttnOnly by seed, against FFNOnly")
     else:
         plotting.empty(axes[0], "AttnOnly is not in the grid")

@@ -11,9 +11,9 @@ from resablate.errors import UserError, run_command
 
 def main(arguments: list[str]) -> None:
     """Train the run that the arguments name."""
-    if len(arguments) < 3 or not arguments[-1].isdecimal():
+    if len(arguments) < 3:
         raise UserError(f"study takes STUDY LEVEL... SEED, not {' '.join(arguments) or 'nothing'}")
-    name, levels, seed = arguments[0], arguments[1:-1], int(arguments[-1])
+    name, levels, seed = arguments[0], arguments[1:-1], params.seed_of(arguments[-1])
     declared = studies.load()
     arm = declared.arm(name, levels)
     run = declared.resolve(params.load(), name, arm)

@@ -11,11 +11,11 @@ from resablate.errors import UserError, run_command
 
 def main(arguments: list[str]) -> None:
     """Train the cell that the arguments name."""
-    if len(arguments) != 4 or not arguments[3].isdecimal():
+    if len(arguments) != 4:
         raise UserError(
             f"train takes SCALE IMPL CONFIG SEED, not {' '.join(arguments) or 'nothing'}"
         )
-    scale, impl, config, seed = (*arguments[:3], int(arguments[3]))
+    scale, impl, config, seed = (*arguments[:3], params.seed_of(arguments[3]))
     run = params.load().resolve(scale, impl, config)
     numerics.pin(run)
     from resablate import data, runs  # noqa: PLC0415 -- they import torch, which reads the pins
