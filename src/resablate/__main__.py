@@ -9,8 +9,10 @@ from resablate.errors import run_command
 
 COMMANDS = {  # each a module of the package, with `configure` and `main`
     "diverge": "name the first difference between two runs",
+    "live": "follow the runs that train now, in a table or in TensorBoard",
     "offline": "run cells where no DVC is, and take them into the DAG",
     "plan": "what cells will cost, before anything starts",
+    "remote": "set up and check the storage that a lab shares",
     "report": "open a pipeline's page of results",
     "trace": "lead a printed number back to its runs, code, parameters and data",
     "verify": "check every printed digit, and the chain from code and data to it",
