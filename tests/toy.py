@@ -55,7 +55,7 @@ STAGE = """\
 import os, sys, time
 from pathlib import Path
 name, out = sys.argv[1:]
-side = Path("../side")
+side = Path(os.environ.get("TOY_SIDE", "../side"))
 def note(event):
     (side / f"{event}-{name}").touch()
     with (side / "events").open("a") as file:
@@ -128,7 +128,7 @@ class Toy:
     def sweep(self, *arguments: str, status: int = 0) -> str:
         """Run a sweep that must exit with `status`; return what it printed."""
         process = self.start(*arguments)
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=180)
         assert process.returncode == status, printed
         return printed
 
@@ -152,7 +152,7 @@ class Toy:
 
     def wait_for(self, what: str) -> None:
         """Wait until `began-NAME` or `ended-NAME` is there."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not (self.side / what).exists():
             assert time.monotonic() < deadline, f"no {what}"
             time.sleep(0.05)

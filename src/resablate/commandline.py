@@ -14,7 +14,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose help is shown as it is written, and whose errors are one line."""
 
     def __init__(self, **settings: object) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        style = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**style | settings)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")

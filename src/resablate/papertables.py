@@ -84,4 +84,4 @@ def joined(first: Table, second: Table, scale: str) -> Table:
     ]
     notes = list(dict.fromkeys([*first.notes[:-1], *second.notes]))
     title = f"{first.title}, and at {labels.scale(scale)}"
-    return Table(first.number, title, [*first.sections, *sections], notes)
+    return Table(first.key, title, [*first.sections, *sections], notes)

@@ -33,6 +33,13 @@ class Plan(NamedTuple):
     files: list[Path]  # every dvc.yaml that holds one of the stages
 
 
+class Cells(NamedTuple):
+    """What another machine needs to run cells: DVC's cache, and what to take out of it for each."""
+
+    inputs: dict[str, list[str]]
+    cache: str
+
+
 @contextmanager
 def repository() -> Iterator[Repo]:
     """Open the repository under DVC's lock; DVC's complaints become BusyError or UserError."""
@@ -78,6 +85,32 @@ def plan(file: Path, targets: Sequence[str] = (), known: Collection[str] = ()) -
             ],
             files=list(dict.fromkeys(_file(stage) for stage in stages)),
         )
+
+
+def cells(names: Collection[str]) -> Cells:
+    """Return those of the stages that the run-cache can bring home: cells of a matrix, all of
+    whose outs are cached.
+    """
+    with repository() as repo:
+        stages = repo.index.stages
+        cached = [Path(out.fs_path) for stage in stages for out in stage.outs if out.use_cache]
+        inputs = {
+            stage.addressing: [
+                os.path.relpath(dep.fs_path)
+                for dep in stage.deps
+                if any(_overlap(Path(dep.fs_path), out) for out in cached)
+            ]
+            for stage in stages
+            if stage.addressing in names
+            and "@" in stage.name
+            and all(out.use_cache for out in stage.outs)
+        }
+        # DVC keeps files in files/md5 of its cache, and the run-cache in runs.
+        return Cells(inputs, str(Path(repo.cache.local.path).parents[1]))
+
+
+def _overlap(a: Path, b: Path) -> bool:
+    return a.is_relative_to(b) or b.is_relative_to(a)
 
 
 def _file(stage: Stage) -> Path:

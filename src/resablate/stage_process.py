@@ -13,6 +13,7 @@ from resablate import guard
 from resablate.display import Work, read_progress
 
 FOLDER = Path(".sweep")  # ignored by git and DVC
+LOGS = FOLDER / "slurm"  # of jobs on a cluster
 TAIL_LINES = 8
 TAIL_BYTES = 16_384
 # Only so that no library takes all cores while others run: how many threads a training run uses
@@ -23,6 +24,16 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 def log_path(name: str) -> Path:
     """Return the log of a stage, .sweep/train@….log or .sweep/studies/dvc.yaml/gain@….log."""
     return FOLDER / f"{name.replace(':', '/')}.log"
+
+
+def last_lines(log: Path) -> list[str]:
+    """Return the last lines of a log."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
+    # A progress bar rewrites its line with \r; only what it showed last is of use.
+    lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.splitlines(keepends=False)]
+    return [line for line in lines if line][-TAIL_LINES:]
 
 
 class StageProcess:
@@ -77,12 +88,7 @@ class StageProcess:
 
     def tail(self) -> list[str]:
         """Return the last lines of the log."""
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-        # A progress bar rewrites its line with \r; only what it showed last is of use.
-        lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.splitlines(keepends=False)]
-        return [line for line in lines if line][-TAIL_LINES:]
+        return last_lines(self.log)
 
     def ask_to_end(self) -> None:
         """Tell the guard to end the stage within guard.GRACE_S seconds."""

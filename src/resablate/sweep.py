@@ -1,6 +1,6 @@
 """Run the stale stages of a pipeline side by side: what `make repro` does.
 
-    python -m resablate.sweep [-j JOBS] [--pipeline dvc.yaml] [TARGET ...]
+    python -m resablate.sweep [-j JOBS] [--slurm] [--pipeline dvc.yaml] [TARGET ...]
 
 Leaves what a sequential `dvc repro` leaves, dvc.lock included, byte for byte. Stages are run by
 `dvc repro -s`, as soon as nothing that they need is stale; a failed one stops only those that
@@ -24,7 +24,9 @@ import psutil
 from resablate import commandline, params, pipeline
 from resablate.display import Display, Times, clock, describe, expectations
 from resablate.errors import UserError
-from resablate.stage_process import FOLDER, StageProcess, end_all
+from resablate.files import CLOSED, FULL
+from resablate.slurm import Cluster, Job
+from resablate.stage_process import FOLDER, LOGS, StageProcess, end_all
 from resablate.verdict import verdict
 
 TICK_S = 0.1
@@ -35,6 +37,7 @@ examples:
   python -m resablate.sweep -j 1                    one stage after the other
   python -m resablate.sweep 'train@*-1337'          all cells of one seed, and what they need
   python -m resablate.sweep --pipeline studies/dvc.yaml
+  python -m resablate.sweep --slurm --option slurm_partition=gpu --option gpus_per_node=1
 
 Ctrl-C ends it; the same command continues. Logs are in .sweep/, one a stage."""
 T = TypeVar("T")
@@ -47,15 +50,24 @@ class InterruptError(Exception):
 class Sweep:
     """What has run, what runs, and what is left of one pipeline."""
 
-    def __init__(self, file: Path, targets: list[str], jobs: int, lock: int) -> None:
+    def __init__(
+        self,
+        file: Path,
+        targets: list[str],
+        jobs: int,
+        lock: int,
+        cluster: Cluster | None = None,
+    ) -> None:
+        """`lock`: descriptor of the sweep's lock. `cluster`: where cells run; None: here."""
         self._file, self._targets, self._jobs, self._lock = file, targets, jobs, lock
+        self._cluster = cluster
         self._display = Display()
         self._times = Times(FOLDER / "times.json")
         self._signals: list[int] = []
         self._announced: set[str] = set()
         self._running: list[StageProcess] = []
         self._done: list[str] = []
-        self._failed: dict[str, StageProcess] = {}
+        self._failed: dict[str, StageProcess | Job] = {}
 
     def run(self) -> None:
         """Bring the pipeline up to date. Exits with 1 after a failure, 128 + n after signal n."""
@@ -118,10 +130,14 @@ class Sweep:
         ]
 
     def _side_by_side(self, ready: list[str], plan: pipeline.Plan) -> None:
-        """Run stages, none of which needs another, `jobs` at once."""
-        waiting = list(ready)
+        """Run stages, none of which needs another, `jobs` at once and the rest on the cluster.
+
+        What a job has made is in DVC's cache: running the cell here takes it from there.
+        """
+        away = self._submit(ready)
+        waiting = [name for name in ready if name not in away]
         later = [name for name in plan.stale if name not in ready]
-        while waiting or self._running:
+        while waiting or self._running or away:
             while waiting and len(self._running) < self._jobs:
                 name = waiting.pop(0)
                 self._display.event(f"{name} started")
@@ -131,8 +147,33 @@ class Sweep:
             for stage in [stage for stage in self._running if stage.status() is not None]:
                 self._running.remove(stage)
                 self._finish(stage)
+            waiting += self._returned(away)
             if self._display.due():
-                self._show([*waiting, *later])
+                self._show([*waiting, *later], away)
+
+    def _submit(self, ready: list[str]) -> dict[str, Job]:
+        """Hand cells to the cluster, if there is one; return the jobs that have not ended yet."""
+        if self._cluster is None:
+            return {}
+        jobs = self._patiently(self._cluster.submit, ready)
+        if jobs:
+            self._display.event(f"{len(jobs)} cells handed to Slurm; logs are in {LOGS}")
+        return jobs
+
+    def _returned(self, away: dict[str, Job]) -> list[str]:
+        """Return the cells whose jobs have ended well, and book those that failed."""
+        if not away:
+            return []
+        back = []
+        for job, seconds in self._cluster.ended(self._display.event):
+            if seconds is None:
+                self._failed[job.name] = job
+                self._display.event(f"{job.name} FAILED on Slurm; see {job.log}, {LOGS}/jobs")
+            else:
+                self._times.record(job.name, seconds)
+                self._display.event(f"{job.name} finished on Slurm in {clock(seconds)}")
+                back.append(job.name)
+        return back
 
     def _finish(self, stage: StageProcess) -> None:
         """Book a stage that has ended."""
@@ -149,8 +190,11 @@ class Sweep:
             self._done.append(stage.name)
             self._display.event(f"{stage.name} restored from DVC's cache")
 
-    def _show(self, waiting: list[str]) -> None:
-        running = [stage.work for stage in self._running]
+    def _show(self, waiting: list[str], away: dict[str, Job]) -> None:
+        queued = [name for name, job in away.items() if job.state != "RUNNING"]
+        waiting = waiting + queued
+        running = [job.work for name, job in away.items() if name not in queued]
+        running += [stage.work for stage in self._running]
         left = self._times.left(waiting, running, self._jobs)
         counts = (
             f"{len(self._done)} done, {len(running)} running, {len(waiting)} left,"
@@ -219,6 +263,13 @@ def available_cores() -> int:
     return max(1, min(allowed or 1, psutil.cpu_count(logical=False) or allowed or 1))
 
 
+def _option(text: str) -> tuple[str, str | int]:
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be KEY=VALUE")
+    return key, int(value) if value.isascii() and value.isdecimal() else value
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = (
@@ -229,6 +280,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-j", "--jobs", type=commandline.count, help="stages at once (default: physical cores)"
     )
+    parser.add_argument("--slurm", action="store_true", help="run cells as Slurm jobs (submitit)")
+    parser.add_argument(
+        "--option", type=_option, action="append", default=[], metavar="KEY=VALUE",
+        help="of jobs, by submitit's names: timeout_min, mem_gb, slurm_partition, ...",
+    )  # fmt: skip
     parser.add_argument(
         "--pipeline", type=Path, default=Path("dvc.yaml"), metavar="FILE", help="(dvc.yaml)"
     )
@@ -236,10 +292,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Check params.yaml before anything is deleted or computed; then run."""
+    if arguments.option and not arguments.slurm:
+        raise UserError("--option is for jobs of --slurm")
     params.load()
-    with only_sweep() as lock:
+    with only_sweep() as lock, _cluster(arguments) as cluster:
         jobs = arguments.jobs or available_cores()
-        Sweep(arguments.pipeline, arguments.targets, jobs, lock).run()
+        try:
+            Sweep(arguments.pipeline, arguments.targets, jobs, lock, cluster).run()
+        except OSError as error:  # its own logs; stages have their own disks and folders
+            if error.errno not in (*CLOSED, *FULL):
+                raise
+            raise UserError(
+                f"{error.filename or FOLDER}: {error.strerror}; mend that, then run the same"
+                " command again"
+            ) from None
+
+
+@contextmanager
+def _cluster(arguments: argparse.Namespace) -> Iterator[Cluster | None]:
+    """Yield the cluster that was asked for; end its jobs whatever happens."""
+    if not arguments.slurm:
+        yield None
+        return
+    cluster = Cluster(dict(arguments.option))
+    try:
+        yield cluster
+    finally:
+        cluster.cancel()
 
 
 def command(arguments: list[str]) -> None:
