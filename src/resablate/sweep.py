@@ -22,7 +22,7 @@ from typing import NoReturn, TypeVar
 import psutil
 
 from resablate import commandline, params, pipeline
-from resablate.display import Display, Times, clock, describe, expectations
+from resablate.display import Display, Times, clock, describe, expectations, recorded_seconds
 from resablate.errors import UserError
 from resablate.files import CLOSED, FULL
 from resablate.slurm import Cluster, Job
@@ -62,7 +62,7 @@ class Sweep:
         self._file, self._targets, self._jobs, self._lock = file, targets, jobs, lock
         self._cluster = cluster
         self._display = Display()
-        self._times = Times(FOLDER / "times.json")
+        self._times = Times(FOLDER / "times.json", recorded_seconds())
         self._signals: list[int] = []
         self._announced: set[str] = set()
         self._running: list[StageProcess] = []
