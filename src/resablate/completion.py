@@ -1,6 +1,6 @@
 """Print the shell code of a command `resablate` that completes its commands and options.
 
-`resablate` is short for `python -m resablate`. For one session, in the activated environment:
+`resablate` is short for `python -m resablate`. In the activated environment, for one shell:
 
     source <(python -m resablate completion)
 """
@@ -15,7 +15,7 @@ from resablate.commandline import Parser
 NAME = "resablate"
 EXAMPLES = """\
 examples:
-  source <(python -m resablate completion)           bash, this session
+  source <(python -m resablate completion)           bash, this shell
   python -m resablate completion >> .venv/bin/activate
                                                      bash, whenever .venv is activated
   source <(python -m resablate completion zsh)       zsh, after compinit"""
