@@ -26,7 +26,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[byte
 def refused(capsys, *arguments: str) -> str:
     """Return the one line in which a command refuses its arguments."""
     with pytest.raises(SystemExit) as end:
-        commandline.run(main, list(arguments), status=2)
+        commandline.run_command(main, list(arguments), status=2)
     printed = capsys.readouterr()
     assert (end.value.code, printed.out) == (2, "")
     assert re.fullmatch(r"error: [^\n]+\n", printed.err), printed.err
@@ -80,14 +80,14 @@ def test_the_short_way_to_start_a_module_is_as_clear():
 
 
 def test_a_terminal_without_utf_8_shows_what_it_can():
-    code = "from resablate.commandline import run; run(lambda: print('2 \\xd7 3, \\u2014'))"
+    code = "from resablate import commandline as c; c.run_command(print, '2 \\xd7 3, \\u2014')"
     done = run("-c", code, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert done.stdout == b"2 ? 3, ?\n"
     assert done.stderr == b""
 
 
 def test_a_reader_that_has_had_enough_ends_the_command_quietly():
-    code = "from resablate.commandline import run; run(lambda: print('x' * 10_000_000))"
+    code = "from resablate.commandline import run_command as r; r(lambda: print('x' * 10_000_000))"
     with subprocess.Popen(
         (sys.executable, "-c", code),
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},

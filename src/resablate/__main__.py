@@ -5,7 +5,7 @@ import importlib
 import sys
 from types import ModuleType
 
-from resablate.commandline import Parser, run
+from resablate.commandline import Parser, run_command
 
 COMMANDS = {  # each a module of the package, with `configure` and `main`
     "bench": "measure speed and memory",
@@ -49,4 +49,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    run(main, sys.argv[1:], status=2)
+    run_command(main, sys.argv[1:], status=2)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from resablate.errors import UserError, run_command
+from resablate import errors
+from resablate.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,8 +29,8 @@ def count(text: str) -> int:
     return int(text)
 
 
-def run(main: Callable[..., None], *args: object, status: int = 1) -> None:
-    """Run a command's `main` as `run_command` does, for people at a terminal.
+def run_command(main: Callable[..., None], *args: object, status: int = 1) -> None:
+    """Run a command's `main` as `errors.run_command` does, for people at a terminal.
 
     What the terminal's encoding lacks (— or × in Latin-1) is printed as ?; a reader of the output
     that has had enough, such as `head`, ends the command quietly, with status 1.
@@ -38,7 +39,7 @@ def run(main: Callable[..., None], *args: object, status: int = 1) -> None:
         with suppress(AttributeError):  # not a file: a test's or a notebook's
             stream.reconfigure(errors="replace")
     try:
-        run_command(main, *args, status=status)
+        errors.run_command(main, *args, status=status)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -329,4 +329,4 @@ def command(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    commandline.run(command, sys.argv[1:])
+    commandline.run_command(command, sys.argv[1:])

@@ -119,4 +119,4 @@ def command(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    commandline.run(command, sys.argv[1:])
+    commandline.run_command(command, sys.argv[1:])
