@@ -33,7 +33,9 @@ report: .venv/installed
 studies: .venv/installed
 	python -m resablate.sweep --pipeline studies/dvc.yaml
 
-# Section 6: the kernels, the configurations and the seeds of each phase.
+# Section 6: the kernels, the configurations and the seeds of each phase. DVC warns of every run of
+# the studies that has not been made.
+phase1 phase2 phase3: SHELL := /bin/bash
 phase1 phase2: NUMERICS = native
 phase1: KERNELS = default
 phase1: SEEDS = [1337]
@@ -45,7 +47,8 @@ phase1 phase2: CONFIGS = [attn_only]
 phase3: CONFIGS = [full,attn_only,ffn_only,no_res]
 phase1 phase2 phase3: .venv/installed
 	dvc exp run --temp -f -n $@ -S base.kernels=$(KERNELS) -S base.numerics=$(NUMERICS) \
-		-S 'grid.impl=[residualgpt]' -S 'grid.config=$(CONFIGS)' -S 'grid.seed=$(SEEDS)'
+		-S 'grid.impl=[residualgpt]' -S 'grid.config=$(CONFIGS)' -S 'grid.seed=$(SEEDS)' \
+		2> >(grep -v 'No file hash info' >&2)
 
 lint: .venv/installed
 	ruff check .
