@@ -1,5 +1,6 @@
 """README.md tells the truth: its commands run as they stand, its tables are the committed ones."""
 
+import json
 import os
 import re
 import shutil
@@ -129,6 +130,16 @@ def test_the_table_is_that_of_the_committed_run():
     shown = between("table 5").splitlines()
     assert [line for line in rows if line in shown] == shown
     assert len(shown) >= 4
+
+
+def test_the_studies_are_those_that_are_committed():
+    rows = []
+    for path in (ROOT / "metrics/studies").glob("*.json"):
+        study = json.loads(path.read_text(encoding="utf-8"))
+        counts = "{finished} of {planned}".format(**study["counts"])
+        links = f"[{study['title']}]({study['table']}), [figure]({study['figure']})"
+        rows.append(f"| {links} | {study['question']} | {counts} |")
+    assert sorted(between("studies").strip().splitlines()[2:]) == sorted(rows)
 
 
 def test_the_lineage_is_that_of_the_committed_results():
