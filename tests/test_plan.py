@@ -102,10 +102,12 @@ def test_a_plan_by_hand(here, capsys):
 
 def test_the_default_is_the_paper_and_everything_is_said(here, capsys):
     printed = planned(capsys, price=["H100=2.00"], utilisation=0.5)
-    assert "10M, ResidualGPT: 32 cells of 3,000 updates, 10,770,816 parameters" in printed
+    # 32 of the grid, and 9, 24 and 18 of the starts, gains and strengths
+    assert "10M, ResidualGPT: 83 cells of 3,000 updates, 10,770,816 parameters" in printed
+    assert "10M, ResidualGPT, conv: 12 cells" in printed
     assert "124M, nanoGPT: 20 cells of 20,000 updates" in printed
     assert "3.49e+15 a run to train (1.16e+12 an update)" in printed
-    assert "all 104 cells, one after the other" in printed
+    assert "all 200 cells, one after the other" in printed
     assert "50% of the dense peak, an assumption" in printed
     assert "some changed here" in printed
     assert "A100" not in planned(capsys, "dvc.yaml")  # `tiny` stays on the CPU
@@ -131,7 +133,7 @@ def test_targets(here):
     names = {cell.name for cell in dag.select(["paper/dvc.yaml:train@gpt10m-*-full-7"])}
     assert names == {f"train@gpt10m-{impl}-full-7" for impl in ("residualgpt", "nanogpt")}
     assert [cell.address for cell in dag.select([CELL])] == [f"train@{CELL}"]
-    assert len(dag.select(["paper/dvc.yaml", "gpt10m-*"])) == 104
+    assert len(dag.select(["paper/dvc.yaml", "gpt10m-*"])) == 200
     assert len(dag.select([])) >= 128
 
 
@@ -144,6 +146,11 @@ def test_studies_are_planned_too(here, capsys):
     assert "studies/params.yaml:differences.phase1" in phases.params
     assert dag.inputs(phases)["params"]["studies/params.yaml:differences.phase1"] is not None
     assert phases.cmd.endswith("resablate.stages.study phases phase1 1337")
+    cells = dag.select(["paper/dvc.yaml:start_*"])
+    of = {(impl, run.schedule, run.warmup_steps) for _, impl, run in dag.runs(cells, params.load())}
+    every = {(impl, s, w) for impl in ("residualgpt", "nanogpt") for s in ("cosine", "constant")
+             for w in (0, 100)}  # fmt: skip
+    assert every - of == {("residualgpt", "cosine", 100), ("nanogpt", "constant", 0)}
 
 
 def test_prices_have_a_source_and_can_be_changed():

@@ -141,7 +141,8 @@ def report(shape: Shape, numbers: dict[str, Any]) -> list[str]:
     if numbers["epochs"]:
         epochs = f"{numbers['epochs']:.3g} epochs of {numbers['data_tokens']:,}"
     cut = ", ".join(f"{cut} {size / 1e9:.3g} GB" for cut, size in numbers["memory"].items())
-    title = f"{labels.scale(shape.scale)}, {labels.impl(shape.impl)}"
+    mixer = "" if run.mixer == "attention" else f", {run.mixer}"
+    title = f"{labels.scale(shape.scale)}, {labels.impl(shape.impl)}{mixer}"
     lines = [
         f"{title}: {n} cells of {run.steps:,} updates, {numbers['n_params']:,} parameters",
         f"  FLOPs    {numbers['training_flops']:.3g} a run to train ({numbers['step_flops']:.3g} an"
