@@ -5,7 +5,7 @@ python -m resablate.stages.paper_study STUDY LEVEL... SEED
 
 import sys
 
-from resablate import numerics, params, paperstudies, paths
+from resablate import numerics, paperstudies, params, paths
 from resablate.errors import UserError, run_command
 
 
