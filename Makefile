@@ -1,8 +1,9 @@
 # make repro · make report · make test · make bench — each sets up .venv by itself the first time
 PYTHON ?= python3
-BIN := $(CURDIR)/.venv/bin
+# Relative, where make would cut a folder's name at its spaces.
+BIN := .venv/bin
 # Stages call `python`: it must be the one of .venv.
-export PATH := $(BIN):$(PATH)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The code of this very folder, also in a copy of it.
 export PYTHONPATH := src
 
@@ -20,7 +21,7 @@ help:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@# So that `python -m resablate...` works in the activated environment too.
-	@$(BIN)/python -c 'import pathlib, site; pathlib.Path(site.getsitepackages()[0], "resablate.pth").write_text("$(CURDIR)/src\n")'
+	@$(BIN)/python -c 'import pathlib, site; pathlib.Path(site.getsitepackages()[0], "resablate.pth").write_text(str(pathlib.Path("src").absolute()) + "\n")'
 	@touch $@
 
 repro: .venv/installed
