@@ -30,7 +30,7 @@ from resablate.errors import UserError, run_command
 from resablate.files import write_text
 from resablate.params import Run
 
-LIMIT = 90.0  # seconds to measure a shape for, at most
+LIMIT = 60.0  # seconds to measure a shape for, at most
 GEMM = 2048  # rows and columns of the matrix product whose rate is taken
 GEMM_SHARE = 0.5  # of that rate, which a step reaches; 0.54 to 0.60 at gpt10m in metrics/bench.json
 FORWARDS = (3, 3, 1, 6)  # of a gradient, the update's one, a batch, a row, in forward passes

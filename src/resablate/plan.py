@@ -10,7 +10,7 @@ A target is a pipeline's file, or a pattern for a stage (`train@gpt10m-*`, with 
 
 This machine's time is measured: a few real micro-batches of each shape, an update, an evaluation
 and a save, in a process of its own, once per environment; a whole run is extrapolated from them. A
-shape that would take more than 90 s to measure is estimated from the rate of a large matrix
+shape that would take more than 60 s to measure is estimated from the rate of a large matrix
 product, and the plan says so. A run on one CPU thread is measured in CPU time. The GPUs' time is
 not: FLOPs over a stated peak times a stated utilisation, which small models do not reach; prices
 are stated too. Memory is computed (src/resablate/sizes.py), for each way to cut a batch.
@@ -183,7 +183,7 @@ def total(found: Sequence[dict[str, Any]], options: argparse.Namespace) -> list[
     if all(one["here"] for one in found):
         here = sum(one["cells"] * one["here"]["seconds"] for one in found)
         guessed = any(one["here"]["clock"] == "gemm" for one in found)
-        lines.append(f"  here     {duration(here)}{', partly estimated' if guessed else ''}")
+        lines.append(f"  here     {duration(here)}{', not all measured' if guessed else ''}")
     names = found[0]["gpus"] if all(one["gpus"] for one in found) else ()
     for name in names:
         hours = sum(one["cells"] * one["gpus"][name]["hours"] for one in found)
