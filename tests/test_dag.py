@@ -10,7 +10,7 @@ import pytest
 from dvc.repo import Repo
 
 from closure import closure
-from resablate import dag, paper, params, paths
+from resablate import dag, paper, paperstudies, params, paths
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
@@ -47,8 +47,9 @@ def paper_stages(everything):
 
 
 def paper_module(stage):
-    """Return the module of a stage of paper/dvc.yaml: two stages train."""
+    """Return the module of a stage of paper/dvc.yaml: two stages train, and those of studies."""
     name = "train" if base(stage) == "train_124m" else base(stage)
+    name = "study" if name.endswith("_10m") else name
     # One that prepares data keeps its name.
     return name if name.startswith("prepare_") else f"paper_{name}"
 
@@ -97,21 +98,26 @@ def test_code_deps_are_the_import_closure(stages):
 
 
 def test_the_papers_stages_are_its_modules_with_their_closures(paper_stages):
-    assert len(paper_stages) >= 3 + 64 + 40
+    assert len(paper_stages) >= 3 + 64 + 40 + 96
     for stage in paper_stages:
         module = paper_module(stage)
         command = f"PYTHONPATH=src python -m resablate.stages.{module}"
         assert re.fullmatch(rf"{re.escape(command)}( .+)?", stage.cmd), stage.addressing
         if stage.name.endswith("-1337") or "@" not in stage.name:  # the others' are the same text
             assert_deps_are_the_closure(stage, {module})
-        expected = module.startswith(("paper_train", "prepare_"))
+        expected = module.startswith(("paper_train", "paper_study", "prepare_"))
         assert (NUMERICS in relative(stage.deps)) == expected, stage.addressing
 
 
-def test_the_papers_runs_are_those_of_its_grids(paper_stages, monkeypatch):
+def test_the_papers_runs_are_those_of_its_grids_and_studies(paper_stages, monkeypatch):
     monkeypatch.chdir(ROOT)
     cells = paper.load(params.load()).cells()
     expected = {cell.stage: set(map(str, cell.paths("paper"))) for cell in cells}
+    declared = paperstudies.load(params.load())
+    for name, study in declared.studies.items():
+        for arm, seed in product(declared.arms(name), study.seed):
+            outs = paths.run(name, study.scale, arm.name, seed)
+            expected[f"paper/dvc.yaml:{name}@{arm.name}-{seed}"] = set(map(str, outs))
     found = {s.addressing: relative(s.outs) for s in paper_stages if "@" in s.name}
     assert found == expected
     assert "paper/dvc.yaml:train@gpt10m-residualgpt-attn_only-1337" in found
@@ -121,10 +127,16 @@ def test_the_papers_runs_are_those_of_its_grids(paper_stages, monkeypatch):
     for stage in paper_stages:
         if "@" in stage.name:
             cell = read[stage.addressing]
-            assert (cell.cmd, set(cell.outs)) == (stage.cmd, relative(stage.outs))
-            keys = {key for dep in stage.deps for key in getattr(dep, "params", ())}
+            command = " ".join(stage.cmd.split())
+            assert (cell.cmd, set(cell.outs)) == (command, relative(stage.outs))
+            tracked = {
+                (Path(dep.fs_path).relative_to(ROOT).as_posix(), key)
+                for dep in stage.deps
+                for key in getattr(dep, "params", ())
+            }
+            keys = {key if file == "params.yaml" else f"{file}:{key}" for file, key in tracked}
             assert set(cell.params) == keys
-            code = {path for path in relative(stage.deps) if path != "params.yaml"}
+            code = relative(stage.deps) - {file for file, _ in tracked}
             assert set(cell.deps) == code
 
 

@@ -35,7 +35,8 @@ def write_grids(root, **changes):
     """Write both parameter files; `grid__seed=[1]` sets an axis."""
     yaml = YAML()
     (root / "paper").mkdir(exist_ok=True)
-    (root / "params.yaml").write_text((REPOSITORY / "params.yaml").read_text())
+    for name in ("params.yaml", "paper/studies.yaml"):
+        (root / name).write_text((REPOSITORY / name).read_text())
     content = yaml.load((REPOSITORY / "paper/params.yaml").read_text())
     for name, value in changes.items():
         section, _, axis = name.partition("__")

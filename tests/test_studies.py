@@ -1,4 +1,4 @@
-"""studies/params.yaml and studies/dvc.yaml: arms, errors, and what each training stage declares."""
+"""The studies, and the paper's: arms, errors, and what each training stage declares."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,9 @@ import pytest
 from dvc.repo import Repo
 
 from closure import closure
-from resablate import params, paths, studies
+from resablate import paper, paperstudies, params, paths, studies
 from resablate.errors import UserError
+from resablate.stages import paper_study
 from resablate.stages import study as stage_module
 
 ROOT = Path(__file__).parents[1]
@@ -117,18 +118,37 @@ def test_stage_names_what_it_takes(monkeypatch, arguments, named):
 
 
 @pytest.fixture(scope="module")
-def declared():
-    return studies.load(ROOT / "studies/params.yaml")
+def everything():
+    """The stages of all pipelines, expanded."""
+    with Repo(str(ROOT)) as repo:
+        return repo.index.stages
+
+
+# The arms' file, the pipeline that trains them, and the module that its stages run.
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("studies/params.yaml", "studies/dvc.yaml", "study"),
+        ("paper/studies.yaml", "paper/dvc.yaml", "paper_study"),
+    ],
+    ids=["studies", "paper"],
+)
+def place(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def training():
-    """The training stages of studies/dvc.yaml by study, expanded."""
+def declared(place):
+    return studies.load(ROOT / place[0])
+
+
+@pytest.fixture(scope="module")
+def training(place, everything):
+    """The training stages of the studies by study."""
     found = {}
-    with Repo(str(ROOT)) as repo:
-        for stage in repo.index.stages:
-            if Path(stage.path) == ROOT / "studies/dvc.yaml" and "stages.study " in stage.cmd:
-                found.setdefault(stage.name.partition("@")[0], []).append(stage)
+    for stage in everything:
+        if Path(stage.path) == ROOT / place[1] and f"stages.{place[2]} " in stage.cmd:
+            found.setdefault(stage.name.partition("@")[0], []).append(stage)
     return found
 
 
@@ -144,7 +164,7 @@ def test_every_arm_of_every_study_is_possible(declared, root):
     assert set(declared.differences) <= used  # no difference that nothing tries
 
 
-def test_stages_are_the_declared_runs(declared, training):
+def test_stages_are_the_declared_runs(place, declared, training):
     assert training.keys() == declared.studies.keys()
     for name, study in declared.studies.items():
         expected = {}
@@ -152,7 +172,7 @@ def test_stages_are_the_declared_runs(declared, training):
             for seed in study.seed:
                 outs = set(map(str, paths.run(name, study.scale, arm.name, seed)))
                 levels = " ".join(arm.levels.values())
-                command = f"python -m resablate.stages.study {name} {levels} {seed}"
+                command = f"python -m resablate.stages.{place[2]} {name} {levels} {seed}"
                 expected[f"{name}@{arm.name}-{seed}"] = (f"PYTHONPATH=src {command}", outs)
         found = {
             stage.name: (" ".join(stage.cmd.split()), relative(stage.outs))
@@ -161,15 +181,16 @@ def test_stages_are_the_declared_runs(declared, training):
         assert found == expected
 
 
-def test_stages_depend_on_their_code_tokens_and_parameters(declared, training):
-    code = {f.relative_to(ROOT).as_posix() for f in closure("resablate.stages.study", ROOT / "src")}
+def test_stages_depend_on_their_code_tokens_and_parameters(place, declared, training):
+    files = closure(f"resablate.stages.{place[2]}", ROOT / "src")
+    code = {file.relative_to(ROOT).as_posix() for file in files}
     for name, stages in training.items():
         study = declared.study(name)
         arms = {arm.name: arm for arm in declared.arms(name)}
         for stage in stages:
             arm = arms[re.fullmatch(rf"{name}@(.*)-\d+", stage.name)[1]]
             scale, impl, config = study.cell(arm.levels)
-            files = relative(stage.deps) - {"params.yaml", "studies/params.yaml"}
+            files = relative(stage.deps) - {"params.yaml", place[0]}
             assert files == code | {f"data/tokens/{scale}", "requirements-numerics.lock"}
             read = {key for dep in stage.deps for key in getattr(dep, "params", [])}
             own = [level for axis, level in arm.levels.items() if axis not in studies.ROOT_AXES]
@@ -177,3 +198,31 @@ def test_stages_depend_on_their_code_tokens_and_parameters(declared, training):
                 "base", f"scales.{scale}", f"impls.{impl}", f"configs.{config}",
                 f"studies.{name}.changes", *(f"differences.{level}" for level in own),
             }  # fmt: skip
+
+
+def test_no_arm_of_the_papers_studies_is_a_cell_of_its_grids_or_another_arm(root):
+    declared = paperstudies.load(root, ROOT / paperstudies.FILE)
+    cells = paper.load(root, ROOT / paper.GRIDS).cells()
+    grid = {root.resolve(*cell[:3]).model_dump_json() for cell in cells}
+    arms = [
+        declared.resolve(root, name, arm).model_dump_json()
+        for name in declared.studies
+        for arm in declared.arms(name)
+    ]
+    assert len({*arms, *grid}) == len(arms) + len(grid)
+    # Their folders are not those of the studies at `tiny`, which their analyses depend on.
+    assert not declared.studies.keys() & studies.load(ROOT / studies.FILE).studies.keys()
+
+
+def test_mistakes_in_the_papers_studies_name_their_file(tmp_path, root, monkeypatch):
+    path = tmp_path / "params.yaml"
+    path.write_text(SMALL.replace("[one, half]", "[one, third]"), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"^{path}: differences: lacks 'third'"):
+        paperstudies.load(root, path)
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(UserError, match=r"^paper/studies.yaml: studies has no 'gain'"):
+        paper_study.main(["gain", "run_4", "7"])
+    with pytest.raises(UserError, match="config of full, attn_only, ffn_only, no_res; mixer of"):
+        paper_study.main(["mixer_10m", "conv", "7"])
+    with pytest.raises(UserError, match="not nothing"):
+        paper_study.main([])

@@ -41,5 +41,7 @@ def create(root):
     change(root / "params.yaml", **sizes)
     grid = {"impl": ["residualgpt"], "config": ["full"], "seed": list(SEEDS)}
     change(root / "paper/params.yaml", **{f"grid__{axis}": of for axis, of in grid.items()})
+    warm = {f"differences__{name}__warmup_steps": 2 for name in ("warm", "warm_cosine")}
+    change(root / "paper/studies.yaml", **warm)
     toy_tokens(root / "data/tokens/gpt10m")
     (root / "data/tokens/gpt10m/.gitignore").write_text("")  # of DVC's: no part of the hash

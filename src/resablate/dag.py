@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-from resablate import paths, studies
+from resablate import paperstudies, paths, studies
 from resablate.errors import UserError
 from resablate.params import Params, Run
 from resablate.studies import Studies
 
 STUDIES = Path("studies/dvc.yaml")
-FILES = (Path("dvc.yaml"), STUDIES, Path("paper/dvc.yaml"))
+PAPER = Path("paper/dvc.yaml")
+FILES = (Path("dvc.yaml"), STUDIES, PAPER)
 CHUNK = 1 << 20  # bytes read at a time
 REFERENCE = re.compile(r"\$\{(item\.)?([\w.]+)\}")
 
@@ -68,9 +69,12 @@ def look_up(values: Mapping[str, Any], key: str) -> Any:
 
 def cells(file: Path) -> list[Cell]:
     """Return the cells of a pipeline, in its order."""
-    grids = load(file.with_name("params.yaml"))
+    pipeline = load(file)
+    grids: dict[str, Any] = {}
+    for name in ("params.yaml", *pipeline.get("vars", ())):  # files that its ${} look into
+        grids |= load(file.with_name(name))
     found = []
-    for stage, entry in load(file).get("stages", {}).items():
+    for stage, entry in pipeline.get("stages", {}).items():
         axes = entry.get("matrix", {})
         values = [_axis(values, grids) for values in axes.values()]
         if axes:
@@ -114,12 +118,15 @@ def _cell(
 
 def runs(cells: Sequence[Cell], declared: Params) -> list[tuple[str, str, Run]]:
     """Return the scale, the implementation and the run of each cell."""
-    known = studies.load() if any(cell.file == STUDIES for cell in cells) else None
-    return [_run(cell, declared, known) for cell in cells]
+    files = {cell.file for cell in cells}
+    known = {STUDIES: studies.load()} if STUDIES in files else {}
+    if PAPER in files:
+        known[PAPER] = paperstudies.load(declared)
+    return [_run(cell, declared, known.get(cell.file)) for cell in cells]
 
 
 def _run(cell: Cell, declared: Params, known: Studies | None) -> tuple[str, str, Run]:
-    if known and cell.file == STUDIES:
+    if known and cell.stage in known.studies:
         levels = [str(value) for axis, value in cell.item.items() if axis != "seed"]
         arm = known.arm(cell.stage, levels)
         scale, impl, _ = known.study(cell.stage).cell(arm.levels)

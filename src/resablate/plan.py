@@ -8,8 +8,10 @@
 A target is a pipeline's file, or a pattern for a stage (`train@gpt10m-*`, with or without
 `paper/dvc.yaml:`) or for what stands behind its @.
 
-This machine's time is measured: some real steps of each shape, an evaluation and a save, in a
-process of its own, once per environment; a whole run is extrapolated from them. The GPUs' time is
+This machine's time is measured: a few real micro-batches of each shape, an update, an evaluation
+and a save, in a process of its own, once per environment; a whole run is extrapolated from them. A
+shape that would take more than 60 s to measure is estimated from the rate of a large matrix
+product, and the plan says so. A run on one CPU thread is measured in CPU time. The GPUs' time is
 not: FLOPs over a stated peak times a stated utilisation, which small models do not reach; prices
 are stated too. Memory is computed (src/resablate/sizes.py), for each way to cut a batch.
 """
@@ -141,7 +143,8 @@ def report(shape: Shape, numbers: dict[str, Any]) -> list[str]:
     if numbers["epochs"]:
         epochs = f"{numbers['epochs']:.3g} epochs of {numbers['data_tokens']:,}"
     cut = ", ".join(f"{cut} {size / 1e9:.3g} GB" for cut, size in numbers["memory"].items())
-    title = f"{labels.scale(shape.scale)}, {labels.impl(shape.impl)}"
+    mixer = "" if run.mixer == "attention" else f", {run.mixer}"
+    title = f"{labels.scale(shape.scale)}, {labels.impl(shape.impl)}{mixer}"
     lines = [
         f"{title}: {n} cells of {run.steps:,} updates, {numbers['n_params']:,} parameters",
         f"  FLOPs    {numbers['training_flops']:.3g} a run to train ({numbers['step_flops']:.3g} an"
@@ -152,8 +155,7 @@ def report(shape: Shape, numbers: dict[str, Any]) -> list[str]:
     if here := numbers["here"]:
         lines.append(
             f"  here     {duration(here['seconds'])} a run, {duration(n * here['seconds'])} for"
-            f" all: measured, {here['device']}, {here['threads']} threads, {here['batch']} of"
-            f" {run.batch_size} sequences, peak {here['memory'] / 1e9:.2g} GB"
+            f" all: {_how(here, run)}"
         )
     for name, gpu in numbers["gpus"].items():
         lines.append(
@@ -163,12 +165,25 @@ def report(shape: Shape, numbers: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def _how(here: dict[str, Any], run: Run) -> str:
+    """Return how a time was found."""
+    where = f"{here['device']}, {here['threads']} threads"
+    if here["clock"] == "gemm":
+        return f"estimated, not measured: {measure.GEMM_SHARE:.0%} of the rate of GEMM, {where}"
+    clock = " in CPU time" if here["clock"] == "cpu" else ""
+    return (
+        f"measured{clock}, {where}, {here['batch']} of {run.batch_size} sequences,"
+        f" peak {here['memory'] / 1e9:.2g} GB"
+    )
+
+
 def total(found: Sequence[dict[str, Any]], options: argparse.Namespace) -> list[str]:
     """Return the lines about all cells together."""
     lines = [f"all {sum(one['cells'] for one in found)} cells, one after the other"]
     if all(one["here"] for one in found):
         here = sum(one["cells"] * one["here"]["seconds"] for one in found)
-        lines.append(f"  here     {duration(here)}")
+        guessed = any(one["here"]["clock"] == "gemm" for one in found)
+        lines.append(f"  here     {duration(here)}{', not all measured' if guessed else ''}")
     names = found[0]["gpus"] if all(one["gpus"] for one in found) else ()
     for name in names:
         hours = sum(one["cells"] * one["gpus"][name]["hours"] for one in found)

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from resablate import environment, numerics, ops, params
+from resablate import environment, numerics, params
 from resablate.bench import peak_memory_mb, seconds_of
 from resablate.bench.plain import PlainGPT
 from resablate.dropout import Masks
+from resablate.measure import gemm_rate
 from resablate.model import GPT
 from resablate.ops import DTYPES
 from resablate.optimiser import AdamW
@@ -113,18 +114,6 @@ def step_flops(run: Run) -> float:
     return run.tokens_per_step * (6.0 * weights + 6.0 * L * C * T)
 
 
-def gemm_peak(dtype: str) -> float:
-    """Return the best rate, FLOP/s, of a large matrix product through the kernel that we use."""
-    n = 2048
-    a, b = (torch.randn(n, n).to(DTYPES[dtype]) for _ in range(2))
-    ops.linear(a, b, None, DTYPES[dtype])
-    return (
-        2.0
-        * n**3
-        / min(seconds_of(lambda: ops.linear(a, b, None, DTYPES[dtype])) for _ in range(7))
-    )
-
-
 def measure() -> list[dict[str, Any]]:
     """Measure every shape."""
     return [_measure(shape) for shape in SHAPES]
@@ -144,7 +133,7 @@ def _measure(shape: Shape) -> dict[str, Any]:
     for _ in range(shape.rounds + WARM_UP):
         for variant, step in steps.items():
             times[variant].append(seconds_of(step))
-    peaks = {dtype: gemm_peak(dtype) for dtype in DTYPES}
+    peaks = {dtype: gemm_rate(dtype) for dtype in DTYPES}
     result: dict[str, Any] = {
         "scale": shape.scale,
         "batch_size": shape.batch_size,

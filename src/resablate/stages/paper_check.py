@@ -5,14 +5,16 @@ Its out is the schema of paper/params.yaml.
 
 import json
 
-from resablate import paper, params, results
+from resablate import paper, paperstudies, params, results
 from resablate.errors import run_command
 from resablate.files import write_text
 
 
 def main() -> None:
-    """Check the grids, and that no run is there that they no longer have; write the schema."""
-    grids = paper.load(params.load())
+    """Check grids and studies, and that no run is there that the grids lack; write the schema."""
+    declared = params.load()
+    grids = paper.load(declared)
+    paperstudies.load(declared)
     results.refuse_extra(paper.PIPELINE, grids.cells())
     write_text(paper.SCHEMA, json.dumps(paper.Grids.model_json_schema(), indent=1) + "\n")
 
