@@ -138,7 +138,8 @@ def test_the_papers_runs_are_those_of_its_grids(paper_stages, monkeypatch):
 def test_each_report_depends_on_every_file_of_its_page_and_lies_beside_the_others(everything):
     reports = [stage for stage in everything if stage.name == "report"]
     files = {path.relative_to(ROOT).as_posix() for path in (SRC / "resablate/report").glob("*.*")}
-    assert len(files) > 8
+    files = {path for path in files if not path.endswith(".py")}  # those are in the closure
+    assert len(files) == 3
     assert all(files <= relative(stage.deps) for stage in reports)
     outs = set().union(*(relative(stage.outs) for stage in reports))
     assert outs == {str(report.path(pipeline)) for pipeline in report.PIPELINES}

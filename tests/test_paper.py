@@ -107,7 +107,7 @@ def test_a_table_without_any_run_holds_no_number(written):
     cells, text = table(4)
     own = {cell["printed"] for name, cell in cells.items() if ".paper." not in name}
     assert own == {"not run", "0 of 5, 5 not run", "0"}
-    assert cells["T4.paper.full.best_val_loss.reported"]["printed"] == "3.8211"
+    assert cells["T4.paper.full.best_val_loss.reported"]["printed"] == "3.2630"
     assert cells["T4.paper.full.best_val_loss.verdict"]["printed"] == "not run here"
     assert "# Table 4. ResidualGPT at scale 124M" in text
     assert table(5)[0]["T5.gpt124m.residualgpt.attn_only"]["printed"] == "not run"
