@@ -1,8 +1,9 @@
 # make repro · make report · make test · make bench — each sets up .venv by itself the first time
 PYTHON ?= python3
-BIN := $(CURDIR)/.venv/bin
+# Relative, where make would cut a folder's name at its spaces.
+BIN := .venv/bin
 # Stages call `python`: it must be the one of .venv.
-export PATH := $(BIN):$(PATH)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The code of this very folder, also in a copy of it.
 export PYTHONPATH := src
 
@@ -20,7 +21,7 @@ help:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@# So that `python -m resablate...` works in the activated environment too.
-	@$(BIN)/python -c 'import pathlib, site; pathlib.Path(site.getsitepackages()[0], "resablate.pth").write_text("$(CURDIR)/src\n")'
+	@$(BIN)/python -c 'import pathlib, site; pathlib.Path(site.getsitepackages()[0], "resablate.pth").write_text(str(pathlib.Path("src").absolute()) + "\n")'
 	@touch $@
 
 repro: .venv/installed
@@ -32,7 +33,9 @@ report: .venv/installed
 studies: .venv/installed
 	python -m resablate.sweep --pipeline studies/dvc.yaml
 
-# Section 6: the kernels, the configurations and the seeds of each phase.
+# Section 6: the kernels, the configurations and the seeds of each phase. DVC warns of every run of
+# the studies that has not been made.
+phase1 phase2 phase3: SHELL := /bin/bash
 phase1 phase2: NUMERICS = native
 phase1: KERNELS = default
 phase1: SEEDS = [1337]
@@ -44,7 +47,8 @@ phase1 phase2: CONFIGS = [attn_only]
 phase3: CONFIGS = [full,attn_only,ffn_only,no_res]
 phase1 phase2 phase3: .venv/installed
 	dvc exp run --temp -f -n $@ -S base.kernels=$(KERNELS) -S base.numerics=$(NUMERICS) \
-		-S 'grid.impl=[residualgpt]' -S 'grid.config=$(CONFIGS)' -S 'grid.seed=$(SEEDS)'
+		-S 'grid.impl=[residualgpt]' -S 'grid.config=$(CONFIGS)' -S 'grid.seed=$(SEEDS)' \
+		2> >(grep -v 'No file hash info' >&2)
 
 lint: .venv/installed
 	ruff check .

@@ -14,8 +14,8 @@ from resablate.errors import UserError
 from resablate.results import RunKey
 from resablate.stages import aggregate, figures
 
-DRAW = (figures.figure1, figures.figure2, figures.figure3, figures.figure4)
-NAMES = [f"figure{n}.{suffix}" for n in range(1, 5) for suffix in ("png", "svg")]
+DRAW = figures.FIGURES
+NAMES = [f"figure{n}.{suffix}" for n, _ in enumerate(DRAW, 1) for suffix in ("png", "svg")]
 
 
 def drawn(axes, label):

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from resablate.display import Progress, Times, Work, clock, expectations, read_progress
+from resablate.display import (
+    Progress,
+    Times,
+    Work,
+    clock,
+    expectations,
+    read_progress,
+    recorded_seconds,
+)
 from resablate.pipeline import order_lock, plan
 from toy import Toy
 
@@ -184,6 +192,24 @@ def test_time_left_by_hand(tmp_path):
     assert Times(tmp_path / "times.json").left(["train@b", "train@c"], [], 4) == 10.0
     assert times.left([], running, 4) == 30.0
     assert [clock(s) for s in (7, 754, 3723)] == ["0:07", "12:34", "1:02:03"]
+
+
+def test_a_fresh_clone_estimates_by_the_committed_records(root):
+    for run, line in {
+        "main/tiny/residualgpt-full/1337": '{"seconds": 20.5, "from_step": 0}',
+        "main/tiny/residualgpt-full/42": '{"seconds": 3.0, "from_step": 390}',  # resumed
+        "gain/tiny/full-run_2/7": '{"seconds": 9.0, "from_step": 0}',
+        "main/tiny/residualgpt-full/7": "damaged",
+    }.items():
+        path = root / f"metrics/environments/runs/{run}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(line)
+    known = {"train@tiny-residualgpt-full-1337": 20.5, "studies/dvc.yaml:gain@full-run_2-7": 9.0}
+    assert recorded_seconds() == known
+    times = Times(root / "times.json", known)
+    assert times.left(["train@tiny-residualgpt-full-1337", "train@other"], [], 2) == 20.5
+    times.record("train@tiny-residualgpt-full-1337", 10.0)
+    assert Times(root / "times.json", known).expected("train@tiny-residualgpt-full-1337") == 10.0
 
 
 def test_expectations(tmp_path):

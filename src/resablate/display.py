@@ -9,10 +9,11 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from resablate import paths
 from resablate.files import write_text
 
 LIVE_S = 0.5  # between status lines on a terminal
@@ -54,14 +55,29 @@ def read_progress(path: Path) -> Progress | None:
     return Progress(step, steps, float(loss) if usable else None)
 
 
+def recorded_seconds() -> dict[str, object]:
+    """Return the seconds of each run of which an environment's record is here, by stage."""
+    found = {}
+    for path in (paths.ENVIRONMENTS / "runs").rglob("*.json"):
+        line, names = read_json(path), path.relative_to(paths.ENVIRONMENTS / "runs").parts
+        if len(names) == 4 and line.get("from_step") == 0:
+            pipeline, scale, arm, seed = *names[:3], path.stem
+            cell = f"train@{scale}-{arm}-{seed}"
+            found[cell if pipeline == "main" else f"studies/dvc.yaml:{pipeline}@{arm}-{seed}"] = (
+                line.get("seconds")
+            )
+    return found
+
+
 class Times:
     """Seconds that each stage took when its command last ran, kept between sweeps."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, recorded: Mapping[str, object] | None = None) -> None:
+        """Read the times; `recorded` ones, as of another machine, hold where there are none yet."""
         self._path = path
         self._seconds = {
             name: float(seconds)
-            for name, seconds in read_json(path).items()
+            for name, seconds in ((recorded or {}) | read_json(path)).items()
             if isinstance(seconds, float | int) and 0 <= seconds < math.inf
         }
 

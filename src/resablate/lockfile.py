@@ -29,16 +29,14 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 
 
-def parse_lock(text: str) -> dict[str, Any]:
-    """Return the entries of a dvc.lock by stage name; none of an empty text."""
-    return (yaml.load(text, _Loader) or {}).get("stages", {})
+def parse_lock(text: str, name: str = "dvc.lock") -> dict[str, Any]:
+    """Return the entries of a dvc.lock by stage name, none of an empty text; UserError names it."""
+    try:
+        return (yaml.load(text, _Loader) or {}).get("stages", {})
+    except (yaml.YAMLError, AttributeError) as error:
+        raise UserError(f"{name}: not a dvc.lock ({error}); try: git checkout {name}") from None
 
 
 def load_lock(path: Path) -> dict[str, Any]:
     """Return the entries of a dvc.lock by stage name; none where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        return parse_lock(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, AttributeError) as error:
-        raise UserError(f"{path}: not a dvc.lock ({error}); try: git checkout {path}") from None
+    return parse_lock(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}

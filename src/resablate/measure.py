@@ -171,7 +171,8 @@ def _synthetic(folder: Path, dataset: str) -> None:
         np.random.default_rng(1).integers(0, size, SYNTHETIC, dtype="<u2").tofile(
             folder / f"{split}.bin"
         )
-    vocab = {"size": size, "val_tokens": SYNTHETIC, "val_bytes": SYNTHETIC}
+    counts = dict.fromkeys(("train_tokens", "val_tokens", "val_bytes"), SYNTHETIC)
+    vocab = {"size": size} | counts
     (folder / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
 
 

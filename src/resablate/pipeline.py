@@ -11,6 +11,7 @@ import networkx as nx
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo, lock_repo
+from dvc.scm import SCMError
 from dvc.stage import Stage
 from dvc.utils.serialize import dumps_yaml, parse_yaml_for_update
 
@@ -47,6 +48,10 @@ def repository() -> Iterator[Repo]:
             yield repo
     except LockError as error:
         raise BusyError(str(error)) from None
+    except SCMError as error:
+        raise UserError(
+            f"{error}; DVC needs git: clone the repository, or make this copy one with: git init"
+        ) from None
     except DvcException as error:
         detail = f": {error.__cause__}" if error.__cause__ else ""
         raise UserError(f"{error}{detail}") from None

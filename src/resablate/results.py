@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -134,6 +135,8 @@ def read_curve(path: Path, remedy: str) -> Curve:
             rows = list(csv.DictReader(file))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {remedy}") from None
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"{path}: not a table ({error}); {remedy}") from None
     if not rows or not {"step", "val_loss"} <= rows[0].keys():
         raise UserError(f"{path}: must have rows, with columns step and val_loss; {remedy}")
     try:
@@ -189,7 +192,7 @@ def refuse_extra(pipeline: str, keys: Sequence[Key], grid: str = GRID) -> None:
     if extra:
         raise UserError(
             f"{len(extra)} files belong to no run of {grid}; put the grid back, or"
-            f" remove them with: rm {' '.join(extra)}"
+            f" remove them with: rm {shlex.join(extra)}"
         )
 
 
@@ -242,10 +245,13 @@ def read_runs(path: Path) -> list[Result]:
     """Read a file of runs_text."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+            return [_from_row(row) for row in csv.DictReader(file)]
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; run `dvc repro aggregate`") from None
-    return [_from_row(row) for row in rows]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise UserError(
+            f"{path}: not a table of runs ({error!r}); run `dvc repro -f -s aggregate`"
+        ) from None
 
 
 def _from_row(row: dict[str, str]) -> Result:

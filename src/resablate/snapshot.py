@@ -15,6 +15,10 @@ from resablate.lockfile import parse_lock
 CELL = re.compile(r"([A-Za-z]\w*?)-(.+)-(\d+)")
 TRAILS, RUNS = Path("metrics/trails"), Path("metrics/runs")
 LOCKS = ("dvc.lock", "studies/dvc.lock", "paper/dvc.lock")
+OTHER_OWNER = (
+    "git refuses this repository, for it belongs to another user; if you trust it:"
+    ' git config --global --add safe.directory "$PWD"'
+)
 LAYERS = ("base", "scales.", "impls.", "configs.")  # of params.yaml, the later overriding
 
 
@@ -44,12 +48,21 @@ def _metrics_of(path: Path) -> Path | None:
     return None
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name longer than any file's
+        return False
+
+
 def find(text: str, run: str) -> "Snapshot":
     """Return what `text` names: a RUN here, REVISION:RUN, or a revision alone, of which `run`."""
     revision, colon, place = text.partition(":")
+    if not revision or (colon and not place):
+        raise UserError(f"{text!r} names no run; name RUN, REVISION:RUN or REVISION")
     if colon:
         return Snapshot(text, revision, trail_of(place))
-    if trail_of(text).is_file():
+    if _is_file(trail_of(text)):
         return Snapshot(text, None, trail_of(text))
     if text == "trial" or Path(text).suffix in (".csv", ".json"):
         raise UserError(f"{trail_of(text)}: no such file; get it with: dvc pull, or dvc repro")
@@ -67,11 +80,12 @@ class Snapshot:
         """DVC's view of the repository at the revision: files in git and in the cache alike."""
         # Imported late: DVC takes half a second, and files of the working tree do not need it.
         from dvc.api import DVCFileSystem  # noqa: PLC0415
-        from dvc.exceptions import DvcException  # noqa: PLC0415
 
         try:
             return DVCFileSystem(".", rev=self.revision).repo.dvcfs
-        except DvcException as error:
+        except Exception as error:  # DVC passes on whatever its git libraries make of odd names
+            if "not owned by" in str(error):
+                raise UserError(OTHER_OWNER) from None
             raise UserError(
                 f"{self.revision}: neither a run here (trial, SCALE-ARM-SEED or a file) nor a git"
                 f" revision or experiment: {error}"
@@ -118,14 +132,17 @@ class Snapshot:
 
     def _json(self, path: Path | None) -> dict[str, Any] | None:
         text = path and self.read(path)
-        return json.loads(text) if text else None
+        try:
+            return json.loads(text) if text else None
+        except ValueError as error:
+            raise UserError(f"{path}: not JSON ({error}); get it back with git or dvc") from None
 
     @cached_property
     def locked(self) -> dict[str, Any] | None:
         """The stage's entry in dvc.lock, where that is about this very trail."""
         md5 = hashlib.md5(self.text.encode(), usedforsecurity=False).hexdigest()
         for lock in LOCKS:
-            for stage in parse_lock(self.read(Path(lock)) or "").values():
+            for stage in parse_lock(self.read(Path(lock)) or "", lock).values():
                 for out in stage.get("outs", ()):
                     if out["path"] == self.path.as_posix() and out.get("md5") == md5:
                         return stage

@@ -21,9 +21,9 @@ from typing import NoReturn, TypeVar
 
 import psutil
 
-from resablate import params, pipeline
-from resablate.display import Display, Times, clock, describe, expectations
-from resablate.errors import UserError, run_command
+from resablate import commandline, params, pipeline
+from resablate.display import Display, Times, clock, describe, expectations, recorded_seconds
+from resablate.errors import UserError
 from resablate.files import CLOSED, FULL
 from resablate.slurm import Cluster, Job
 from resablate.stage_process import FOLDER, LOGS, StageProcess, end_all
@@ -62,7 +62,7 @@ class Sweep:
         self._file, self._targets, self._jobs, self._lock = file, targets, jobs, lock
         self._cluster = cluster
         self._display = Display()
-        self._times = Times(FOLDER / "times.json")
+        self._times = Times(FOLDER / "times.json", recorded_seconds())
         self._signals: list[int] = []
         self._announced: set[str] = set()
         self._running: list[StageProcess] = []
@@ -205,7 +205,7 @@ class Sweep:
 
     def _report_interrupt(self, number: int) -> NoReturn:
         """Say how to continue; exit as a shell reports a process that the signal ended."""
-        again = shlex.join(("python", "-m", "resablate.sweep", *sys.argv[1:]))
+        again = shlex.join(("python", *sys.orig_argv[1:]))
         name = signal.Signals(number).name
         self._display.event(f"ended by {name}; finished stages are kept; continue with: {again}")
         sys.exit(128 + number)
@@ -263,47 +263,35 @@ def available_cores() -> int:
     return max(1, min(allowed or 1, psutil.cpu_count(logical=False) or allowed or 1))
 
 
-class Parser(argparse.ArgumentParser):
-    """Errors in one line, as everywhere."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see python -m resablate.sweep --help")
-
-
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least 1")
-    return int(text)
-
-
 def _option(text: str) -> tuple[str, str | int]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r}: must be KEY=VALUE")
-    return key, int(value) if value.isdecimal() else value
+    return key, int(value) if value.isascii() and value.isdecimal() else value
 
 
-def _arguments() -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m resablate.sweep",
-        description="Run a pipeline's stale stages side by side; leave what `dvc repro` leaves.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = (
+        "Run a pipeline's stale stages side by side; leave what `dvc repro` leaves."
     )
+    parser.epilog = EXAMPLES
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="stage, group or pattern")
-    parser.add_argument("-j", "--jobs", type=_jobs, help="stages at once (default: physical cores)")
+    parser.add_argument(
+        "-j", "--jobs", type=commandline.count, help="stages at once (default: physical cores)"
+    )
     parser.add_argument("--slurm", action="store_true", help="run cells as Slurm jobs (submitit)")
     parser.add_argument(
         "--option", type=_option, action="append", default=[], metavar="KEY=VALUE",
         help="of jobs, by submitit's names: timeout_min, mem_gb, slurm_partition, ...",
     )  # fmt: skip
-    parser.add_argument("--pipeline", type=Path, default=Path("dvc.yaml"), metavar="FILE")
-    return parser.parse_args()
+    parser.add_argument(
+        "--pipeline", type=Path, default=Path("dvc.yaml"), metavar="FILE", help="(dvc.yaml)"
+    )
 
 
-def main() -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Check params.yaml before anything is deleted or computed; then run."""
-    arguments = _arguments()
     if arguments.option and not arguments.slurm:
         raise UserError("--option is for jobs of --slurm")
     params.load()
@@ -333,5 +321,12 @@ def _cluster(arguments: argparse.Namespace) -> Iterator[Cluster | None]:
         cluster.cancel()
 
 
+def command(arguments: list[str]) -> None:
+    """Do what python -m resablate.sweep is asked."""
+    parser = commandline.Parser(prog="python -m resablate.sweep")
+    configure(parser)
+    main(parser.parse_args(arguments))
+
+
 if __name__ == "__main__":
-    run_command(main)
+    commandline.run_command(command, sys.argv[1:])

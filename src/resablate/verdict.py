@@ -8,6 +8,7 @@ ones.
 import csv
 import io
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Any
 
 from resablate import paths
 from resablate.diverge import differences
-from resablate.lockfile import parse_lock
+from resablate.lockfile import load_lock, parse_lock
+from resablate.snapshot import OTHER_OWNER
 
 NUMBERS = ("best_val_loss", "final_val_loss")
 INPUTS = ("cmd", "deps", "params")
@@ -26,8 +28,10 @@ def verdict(file: Path) -> list[str]:
 
     None where nothing is committed, or there is no git.
     """
+    if "dubious ownership" in _git("rev-parse", "HEAD").stderr:
+        return [f"not compared with the committed runs: {OTHER_OWNER}"]
     lock = file.with_suffix(".lock")
-    committed, now = parse_lock(_committed(lock)), parse_lock(_text(lock))
+    committed, now = parse_lock(_committed(lock)), load_lock(lock)
     runs = {name: stage for name, stage in now.items() if _document(stage)}
     known = {name: stage for name, stage in runs.items() if name in committed}
     alike = {
@@ -97,18 +101,28 @@ def _text(path: Path) -> str:
 
 def _committed(path: Path) -> str:
     """Return a file's text in the last commit, empty if there is none."""
-    try:
-        done = subprocess.run(
-            ["git", "show", f"HEAD:./{path.as_posix()}"],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
-        )
-    except FileNotFoundError:
-        return ""
+    done = _git("show", f"HEAD:./{path.as_posix()}")
     return done.stdout if done.returncode == 0 else ""
 
 
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git, which may be missing; its messages are in English."""
+    command = ("git", *arguments)
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env=os.environ | {"LC_ALL": "C"},
+            check=False,
+        )
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(command, 127, "", "")
+
+
 def _json(text: str) -> dict[str, Any]:
-    return json.loads(text) if text else {}
+    try:
+        return json.loads(text) if text else {}
+    except ValueError:  # damaged by hand: as if it were not there
+        return {}

@@ -1,19 +1,20 @@
 """Measure everything; write metrics/bench.json and the table in README.md.
 
-python -m resablate.bench [SECTION ...], some six minutes on an otherwise idle machine. Ratios are
-of things timed in turn in the same process; absolute numbers are of the machine named.
+Some six minutes, on an otherwise idle machine. Ratios are of things timed in turn in the same
+process; absolute numbers are of the machine named.
 """
 
+import argparse
+import importlib
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resablate import environment
-from resablate.bench import openwebtext, pipeline, steps
-from resablate.errors import UserError, run_command
+from resablate import commandline
+from resablate.errors import UserError
 from resablate.files import write_text
+from resablate.results import read_json
 
 RESULT = Path("metrics/bench.json")
 README = Path("README.md")
@@ -31,8 +32,9 @@ def table(result: dict[str, Any]) -> str:
         "|---|---|---:|---:|---:|---:|",
     ]
     for of in result["steps"]:
-        for variant in steps.VARIANTS:
-            v = of[variant]
+        for variant, v in of.items():
+            if not isinstance(v, dict) or "step_ms" not in v:
+                continue  # not of a variant but of the shape
             lines.append(
                 f"| {of['scale']}, batch {of['batch_size']}, {of['threads']} threads | {variant} |"
                 f" {v['tokens_per_s']:,} | {v['speedup_over_plain_float32']:.2f}× |"
@@ -63,28 +65,45 @@ def memory(of: dict[str, Any]) -> str:
     return ", ".join(f"{mb:.0f} MB for {size}" for size, mb in of["peak_memory_mb"].items())
 
 
-SECTIONS: dict[str, Callable[[], Any]] = {
-    "steps": lambda: [steps.measure(shape) for shape in steps.SHAPES],
-    "portable_cost": steps.portable_cost,
-    "prepare": pipeline.prepare,
-    "openwebtext": openwebtext.measure,
-    "dag": pipeline.dag,
-    "sweep": pipeline.sweep,
+SECTIONS = {  # module here, function; imported when measured, since --help needs no PyTorch
+    "steps": ("steps", "measure"),
+    "portable_cost": ("steps", "portable_cost"),
+    "prepare": ("pipeline", "prepare"),
+    "openwebtext": ("openwebtext", "measure"),
+    "dag": ("pipeline", "dag"),
+    "sweep": ("pipeline", "sweep"),
+    "machine": ("steps", "machine"),
 }
+EXAMPLES = """\
+examples:
+  python -m resablate bench             everything
+  python -m resablate bench dag sweep   two sections; the others' figures stay as they are"""
 
 
-def main(sections: list[str]) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EXAMPLES
+    known = ", ".join(SECTIONS)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {known} (all)")
+
+
+def main(arguments: argparse.Namespace) -> None:
     """Measure the sections, by default all; write and print them with what is known already."""
-    text = README.read_text(encoding="utf-8")
+    sections = arguments.sections
+    try:
+        text = README.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{README}: {error.strerror}; run from the repository's root") from None
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{README}: must hold {BEGIN} and {END} once each")
     if unknown := set(sections) - set(SECTIONS):
         raise UserError(f"bench has no {sorted(unknown)[0]}; it has {', '.join(SECTIONS)}")
-    result = json.loads(RESULT.read_text(encoding="utf-8")) if sections else {}
-    result["machine"] = environment.record(steps.CPU)
-    for name in sections or SECTIONS:
+    result = read_json(RESULT, "measure everything: python -m resablate bench") if sections else {}
+    print(f"{', '.join(sections or SECTIONS)}: about six minutes for all of them", flush=True)
+    for name in dict.fromkeys((*(sections or SECTIONS), "machine")):
         print(f"{name} ...", flush=True)
-        result[name] = SECTIONS[name]()
+        module, function = SECTIONS[name]
+        result[name] = getattr(importlib.import_module(f"resablate.bench.{module}"), function)()
     write_text(RESULT, json.dumps(result, indent=1) + "\n")
     before, rest = text.split(BEGIN)
     made = table(result)
@@ -92,5 +111,12 @@ def main(sections: list[str]) -> None:
     print(made)
 
 
+def command(arguments: list[str]) -> None:
+    """Do what python -m resablate.bench is asked."""
+    parser = commandline.Parser(prog="python -m resablate.bench", description=__doc__)
+    configure(parser)
+    main(parser.parse_args(arguments))
+
+
 if __name__ == "__main__":
-    run_command(main, sys.argv[1:])
+    commandline.run_command(command, sys.argv[1:])

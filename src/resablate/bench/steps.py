@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from resablate import numerics, ops, params
+from resablate import environment, numerics, ops, params
 from resablate.bench import peak_memory_mb, seconds_of
 from resablate.bench.plain import PlainGPT
 from resablate.dropout import Masks
@@ -125,7 +125,17 @@ def gemm_peak(dtype: str) -> float:
     )
 
 
-def measure(shape: Shape) -> dict[str, Any]:
+def measure() -> list[dict[str, Any]]:
+    """Measure every shape."""
+    return [_measure(shape) for shape in SHAPES]
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures depend on besides the code."""
+    return environment.record(CPU)
+
+
+def _measure(shape: Shape) -> dict[str, Any]:
     """Return for each variant of a step: median and quartiles of its time, and what follows."""
     before = torch.get_num_threads()
     torch.set_num_threads(shape.threads or before)

@@ -21,7 +21,7 @@ def path(pipeline: str) -> Path:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("pipeline", nargs="?", choices=PIPELINES, default="main")
+    parser.add_argument("pipeline", nargs="?", choices=tuple(PIPELINES), default="main")
     parser.add_argument("--no-browser", action="store_true", help="only print where the page is")
 
 

@@ -321,11 +321,14 @@ def figure4(data: Data) -> Figure:
     return figure
 
 
+FIGURES = (figure1, figure2, figure3, figure4)  # in the order of their numbers
+
+
 def main() -> None:
-    """Write plots/figure1 to figure4, as SVG and PNG."""
+    """Write each figure as plots/figure1, figure2, ..., SVG and PNG."""
     data = load()
     with plotting.styled():
-        for number, draw in enumerate((figure1, figure2, figure3, figure4), start=1):
+        for number, draw in enumerate(FIGURES, start=1):
             plotting.save(draw(data), paths.PLOTS / f"figure{number}")
 
 
