@@ -17,7 +17,7 @@ import numpy as np
 from ruamel.yaml import YAML
 
 import fake_runs
-from resablate import params, paths, studies
+from resablate import params, paths, reported, studies
 from resablate.results import RunKey
 
 FLOOR = fake_runs.FLOOR
@@ -154,8 +154,8 @@ def write_params(root: Path, sections: dict[str, Any], differences: dict[str, An
 
 
 def copy_params(root: Path) -> None:
-    """Copy the repository's params.yaml and studies/params.yaml."""
-    for path in (paths.PARAMS, studies.FILE):
+    """Copy the repository's params.yaml, studies/params.yaml and reported values."""
+    for path in (paths.PARAMS, studies.FILE, reported.REGISTRY):
         (root / path).parent.mkdir(exist_ok=True)
         shutil.copy(fake_runs.REPOSITORY / path, root / path)
 

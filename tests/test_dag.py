@@ -10,7 +10,7 @@ import pytest
 from dvc.repo import Repo
 
 from closure import closure
-from resablate import dag, paper, paperstudies, params, paths
+from resablate import dag, paper, paperstudies, params, paths, report
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
@@ -18,6 +18,12 @@ NUMERICS = "requirements-numerics.lock"
 WITHOUT_NUMERICS = {"check", "aggregate", "figures"}  # no tensors, no random numbers
 # The stages behind the page's numbers: it prints the hashes of their code.
 PRINTED = {"check", "prepare_shakespeare", "prepare_owt", "train", "aggregate"}
+PAPER_PRINTED = {"check", "prepare_shakespeare", "prepare_owt", "prepare_openwebtext"} | {
+    "paper_check",
+    "paper_train",
+    "paper_aggregate",
+}
+STUDY_PRINTED = PRINTED | {"study"}  # and the analyses, which the stage itself imports
 DUMP_FILES = """\
 import importlib, sys
 importlib.import_module(sys.argv[1])
@@ -104,8 +110,9 @@ def test_the_papers_stages_are_its_modules_with_their_closures(paper_stages):
         command = f"PYTHONPATH=src python -m resablate.stages.{module}"
         assert re.fullmatch(rf"{re.escape(command)}( .+)?", stage.cmd), stage.addressing
         if stage.name.endswith("-1337") or "@" not in stage.name:  # the others' are the same text
-            assert_deps_are_the_closure(stage, {module})
-        expected = module.startswith(("paper_train", "paper_study", "prepare_"))
+            printed = PAPER_PRINTED if module == "paper_report" else ()
+            assert_deps_are_the_closure(stage, {module, *printed})
+        expected = module.startswith(("paper_train", "paper_study", "paper_report", "prepare_"))
         assert (NUMERICS in relative(stage.deps)) == expected, stage.addressing
 
 
@@ -140,11 +147,21 @@ def test_the_papers_runs_are_those_of_its_grids_and_studies(paper_stages, monkey
             assert set(cell.deps) == code
 
 
-def test_the_report_depends_on_every_file_of_its_page(stages):
-    (report,) = (stage for stage in stages if stage.name == "report")
+def test_each_report_depends_on_every_file_of_its_page_and_lies_beside_the_others(everything):
+    reports = [stage for stage in everything if stage.name == "report"]
     files = {path.relative_to(ROOT).as_posix() for path in (SRC / "resablate/report").glob("*.*")}
-    assert len(files) > 8
-    assert files <= relative(report.deps)
+    files = {path for path in files if not path.endswith(".py")}  # those are in the closure
+    assert len(files) == 3
+    assert all(files <= relative(stage.deps) for stage in reports)
+    outs = set().union(*(relative(stage.outs) for stage in reports))
+    assert outs == {str(report.path(pipeline)) for pipeline in report.PIPELINES}
+
+
+def test_the_studies_report_depends_on_all_code_behind_its_numbers(everything):
+    stage = next(s for s in everything if s.addressing == "studies/dvc.yaml:report")
+    assert stage.cmd == "PYTHONPATH=src python -m resablate.stages.studies_report"
+    assert_deps_are_the_closure(stage, {"studies_report", *STUDY_PRINTED})
+    assert {"metrics/studies", NUMERICS} <= relative(stage.deps)
 
 
 @pytest.mark.parametrize("name", ["check", "train"])

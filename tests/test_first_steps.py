@@ -45,7 +45,9 @@ def make(root, world=hypothesis):
 
 
 def analyse():
-    return first_steps.analyse(*map(studyruns.load, ("first_steps", "first_steps_others")))
+    return first_steps.analyse(
+        *map(studyruns.Source().study, ("first_steps", "first_steps_others"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_fate_by_hand(escape, best, status, expected):
 
 def test_critical_rates_by_hand(root):
     make(root)
-    runs = studyruns.load("first_steps")
+    runs = studyruns.Source().study("first_steps")
     critical = first_steps.Critical(runs.arms, runs.floor)
     assert critical.by_width(0) == [3e-3, 3e-3, 1e-3]
     assert critical.by_width(300) == [math.inf, math.inf, 3e-3]

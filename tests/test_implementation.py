@@ -55,7 +55,7 @@ def test_effects_are_twice_the_coefficients_of_plain_regression():
 
 def test_aliases_of_the_fraction_are_those_of_its_generators(root):
     make(root)
-    runs = studyruns.load("implementation")
+    runs = studyruns.Source().study("implementation")
     names = [one.effect.name for one in implementation.tested(runs, "best_val_loss")]
     mains, pairs = names[:6], names[6:13]
     assert mains == list("TSMEWC")  # resolution IV: no pair is mixed up with a main effect
@@ -74,7 +74,7 @@ def test_a_factor_that_does_not_vary_and_a_design_with_too_few_runs_are_refused(
 
 def test_the_conclusion_follows_the_runs(root):
     make(root)
-    finding = implementation.analyse(studyruns.load("implementation"))
+    finding = implementation.analyse(studyruns.Source().study("implementation"))
     assert (
         "for AttnOnly 1 of 13 effects can be told from zero, the largest being that of warm-up"
         in finding.found
@@ -91,7 +91,7 @@ def test_the_conclusion_follows_the_runs(root):
 
 def test_flipped_runs_flip_the_conclusion(root):
     make(root, batches_decide)
-    finding = implementation.analyse(studyruns.load("implementation"))
+    finding = implementation.analyse(studyruns.Source().study("implementation"))
     top = "the largest being that of redrawn val batches (E), +0.84"
     assert top in finding.found
     assert finding.not_found.count("(the largest effect)") == 2

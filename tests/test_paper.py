@@ -2,8 +2,10 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,12 @@ from ruamel.yaml import YAML
 
 import fake_runs
 from fake_runs import REPOSITORY
-from resablate import paper, params, results
+from resablate import paper, params, reported, results
 from resablate.errors import UserError
 from resablate.paper import PaperKey
-from resablate.stages import paper_aggregate, paper_check, paper_figures
+from resablate.report import contents, path, views
+from resablate.stages import paper_aggregate, paper_check, paper_figures, paper_report
+from test_report import FIGURE, FakeProvenance, Outline
 from toy import ENVIRONMENT
 
 SEEDS = (1337, 42, 123)
@@ -48,11 +52,17 @@ def write_grids(root, **changes):
         yaml.dump(content, file)
 
 
+def copy_registry(root):
+    (root / reported.REGISTRY).parent.mkdir(exist_ok=True)
+    shutil.copy(REPOSITORY / reported.REGISTRY, root / reported.REGISTRY)
+
+
 @pytest.fixture
 def written(root):
     """Three seeds of two configurations of ResidualGPT at 10M, no run at 124M."""
     write_grids(root)
     fake_runs.write_data(root, "shakespeare")
+    copy_registry(root)
     for config in ("full", "attn_only"):
         for seed in SEEDS:
             fake_runs.write_run(root, key(config, seed))
@@ -63,7 +73,7 @@ def written(root):
 
 def table(number):
     with (paper.TABLES / f"table{number}.csv").open(newline="", encoding="utf-8") as file:
-        cells = {row["id"]: row for row in csv.DictReader(file)}
+        cells = {row["id"].removeprefix("paper."): row for row in csv.DictReader(file)}
     return cells, (paper.TABLES / f"table{number}.md").read_text(encoding="utf-8")
 
 
@@ -96,7 +106,10 @@ def test_every_planned_run_has_a_row_and_its_stage(written):
 def test_a_table_without_any_run_holds_no_number(written):
     paper_aggregate.main()
     cells, text = table(4)
-    assert {cell["printed"] for cell in cells.values()} == {"not run", "0 of 5, 5 not run", "0"}
+    own = {cell["printed"] for name, cell in cells.items() if ".paper." not in name}
+    assert own == {"not run", "0 of 5, 5 not run", "0"}
+    assert cells["T4.paper.full.best_val_loss.reported"]["printed"] == "3.2630"
+    assert cells["T4.paper.full.best_val_loss.verdict"]["printed"] == "not run here"
     assert "# Table 4. ResidualGPT at scale 124M" in text
     assert table(5)[0]["T5.gpt124m.residualgpt.attn_only"]["printed"] == "not run"
     assert table(5)[0]["T5.gpt10m.residualgpt.attn_gap"]["printed"].startswith("+18.8%")
@@ -163,6 +176,7 @@ def test_figures_of_what_is_there(written):
 
 def test_figures_without_any_run(root):
     write_grids(root)
+    copy_registry(root)
     fake_runs.write_data(root, "shakespeare")
     paper_aggregate.main()
     paper_figures.main()
@@ -177,6 +191,47 @@ def test_figures_with_124m(written):
     paper_aggregate.main()
     paper_figures.main()
     assert table(4)[0]["T4.full.n"]["printed"] == "1 of 5, 4 not run"
+
+
+def test_what_the_paper_reports_stands_below_with_a_verdict(written):
+    paper_aggregate.main()
+    cells, text = table(3)
+    row = "T3.paper.full.best_val_loss"
+    assert cells[f"{row}.reported"]["printed"] == "1.5017"
+    assert cells[f"{row}.here"]["printed"] == "1.6000 ± 0.1000"
+    assert cells[f"{row}.verdict"]["printed"] == "reproduced"  # 0.1 / √3 is a standard error
+    assert cells["T3.paper.ffn_only.best_val_loss.verdict"]["printed"] == "not run here"
+    assert "Paper: Table 3. ResidualGPT, 10M" in text
+    assert (paper.TABLES / "table3.tex").is_file()
+    assert table(1)[0]["T1.paper.124M.n_params.here"]["printed"] == "124,439,808"
+
+
+def test_the_tables_are_derived_from_the_table_of_runs(written):
+    paper_aggregate.main()
+    made = paper_aggregate.derive(results.read_runs(paper.RUNS_CSV))
+    assert {path: path.read_text() for path in made} == made
+    none = [replace(run, status="left out") for run in results.read_runs(paper.RUNS_CSV)]
+    assert paper_aggregate.derive(none).keys() == made.keys()
+
+
+def test_the_page_holds_every_table_and_says_what_was_not_run(written, monkeypatch):
+    paper_aggregate.main()
+    for name in paper_report.FIGURES:
+        (paper.PLOTS / f"{name}.svg").parent.mkdir(parents=True, exist_ok=True)
+        (paper.PLOTS / f"{name}.svg").write_bytes(FIGURE)
+    shutil.copy(REPOSITORY / contents.PINNED, written)
+    ids = views.numbers(views.tables(paper.TABLES))
+    assert "paper.T3.full.best_val_loss" in ids
+    assert "paper.T3.ffn_only.best_val_loss" not in ids  # no number: not run
+    monkeypatch.setattr(paper_report, "Provenance", lambda folder: FakeProvenance(ids))
+    paper_report.main()
+    outline = Outline(path("paper").read_text())
+    assert "104 runs planned: 6 finished, 0 diverged, 98 not run." in outline.texts
+    shown = [a["id"] for a in outline.all("td") if "id" in a]
+    assert len(shown) == len(set(shown)) == sum(len(table(n)[0]) for n in range(1, 6))
+    assert len(outline.all("img")) == 5
+    assert len(outline.all("polyline")) == 2 * 6
+    assert "../report.html" in {a["href"] for a in outline.all("a")}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fake_runs import change_run, make
 from resablate import paths, report, results
 from resablate.arms import Arms
 from resablate.errors import UserError
-from resablate.report import finding, lineage, views
+from resablate.report import contents, finding, lineage, views
 from resablate.report.curves import HEIGHT, Axis, chart
 from resablate.report.page import Page, page
 from resablate.results import RunKey
@@ -89,7 +89,7 @@ def built(root, monkeypatch, **grid):
     aggregate.main()
     for name in stage.FIGURES:
         (root / f"plots/{name}.svg").write_bytes(FIGURE)
-    shutil.copy(fake_runs.REPOSITORY / stage.PINNED, root)
+    shutil.copy(fake_runs.REPOSITORY / contents.PINNED, root)
     ids = views.numbers(views.tables(paths.TABLES))
     monkeypatch.setattr(stage, "Provenance", lambda folder: FakeProvenance(ids))
     stage.main()
@@ -156,7 +156,7 @@ def test_hostile_words_stay_words(root):
     )
     data = lineage.compact(FakeProvenance([HOSTILE], HOSTILE), [HOSTILE], {HOSTILE: HOSTILE})
     picture = views.Figure(HOSTILE, HOSTILE, "data:image/png;base64,AA==")
-    study = views.Study(HOSTILE, HOSTILE, HOSTILE, HOSTILE, hostile_table, picture)
+    study = views.Study(*[HOSTILE] * 5, hostile_table, [picture])
     text = page(
         Page(
             pipeline="main",
@@ -279,13 +279,26 @@ def test_studies_are_shown_with_their_conclusion_table_and_figure(root):
     for suffix in ("md", "csv"):
         shutil.copy(paths.TABLES / f"table3.{suffix}", folder / f"gain.{suffix}")
     (root / "plots/gain.svg").write_bytes(FIGURE)
-    told = {"title": "Gain", "question": "Is it absorbed?", "conclusion": "At tiny, yes."}
+    told = {
+        "title": "Gain",
+        "question": "Is it absorbed?",
+        "conclusion": "At tiny, yes.",
+        "counts": {"arms": 4, "planned": 12},
+        "table": "metrics/studies/gain.md",
+        "figures": ["plots/gain.svg", "plots/gain.svg"],
+    }
     document = folder / "gain.json"
-    document.write_text(json.dumps(told | {"table": "gain.csv", "figure": "plots/gain.svg"}))
+    document.write_text(json.dumps(told))
     (study,) = views.studies(folder)
     text = page(Page("studies", "Open questions", ["One."], studies=[study]))
-    for words in ("Is it absorbed?", "At tiny, yes.", "T3.full.best_val_loss"):
+    for words in (
+        "Is it absorbed?",
+        "At tiny, yes.",
+        "T3.full.best_val_loss",
+        "4 arms, 12 planned",
+    ):
         assert words in text
+    assert text.count("<img") == 2
     assert 'href="../report.html"' in text
     document.write_text(json.dumps({"title": "Gain", "question": "?"}))
     with pytest.raises(UserError, match=r"gain\.json: lacks conclusion"):

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from dvc.repo import Repo
 import fake_studies
 from closure import closure
 from fake_studies import FLOOR, Outcome
-from resablate import params, results, studies, studyruns
+from resablate import findings, params, report, results, studies, studyruns
 from resablate.analyses import (
     architecture,
     cross_scale,
@@ -25,9 +27,14 @@ from resablate.analyses import (
     routing,
     strength,
 )
+from resablate.errors import UserError
+from resablate.report import contents, views
+from resablate.stages import studies_report
+from test_report import FakeProvenance, Outline
 
 ROOT = Path(__file__).parents[1]
 ANALYSES = sorted(p.stem for p in (ROOT / "src/resablate/analyses").glob("*.py"))[1:]
+AXES = ("scale", "impl", "config", "seed")
 LEARNS, STAYS = Outcome(2.5, 100), Outcome(FLOOR + 0.005, None)
 # DVC's own use of pygtrie.
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")
@@ -102,7 +109,7 @@ def test_what_is_written_is_what_the_stage_declares(root, stages, module):
 
 def test_a_diverged_run_is_counted_named_and_in_no_mean(root):
     write(root, "rescue")
-    runs = studyruns.load("rescue")
+    runs = studyruns.Source().study("rescue")
     path = runs.arms[0].planned[0].key.paths("rescue").metrics
     lost = {"status": "diverged", "final_val_loss": None, "diverged_at": 150}
     path.write_text(json.dumps({**json.loads(path.read_text()), **lost}))
@@ -123,8 +130,8 @@ def test_a_diverged_run_is_counted_named_and_in_no_mean(root):
 def analyse(module, root, world, *names):
     """Write runs and return a finding of a module whose base is the root's runs."""
     write(root, *(names or (module.NAME,)), world=world)
-    runs = studyruns.load(module.NAME)
-    base = studyruns.main_arms(
+    runs = studyruns.Source().study(module.NAME)
+    base = studyruns.Source().main_arms(
         runs.scale, runs.arms[0].impl, runs.levels("config"), **{module.AXIS: module.BASE}
     )
     return module.analyse(runs, base)
@@ -176,7 +183,7 @@ def strong(study, arm, run, seed):
 
 def test_strength_thresholds_by_hand(root):
     write(root, "strength", world=strong)
-    runs = studyruns.load("strength")
+    runs = studyruns.Source().study("strength")
     assert strength.thresholds(runs.arms, "attn_skip") == {
         0: 0.25,
         0.1: 0.25,
@@ -193,12 +200,12 @@ def test_strength_thresholds_by_hand(root):
 
 def test_phases_with_the_same_bits_and_with_others(root):
     write(root, "phases")
-    arms = {arm.levels["phase"]: arm for arm in studyruns.load("phases").arms}
+    arms = {arm.levels["phase"]: arm for arm in studyruns.Source().study("phases").arms}
     for a, b in zip(arms["phase1"].planned, arms["phase2"].planned, strict=True):
         for of in (0, 1):
             target = b.key.paths("phases")[of]
             target.write_bytes(a.key.paths("phases")[of].read_bytes())
-    finding = phases.analyse(studyruns.load("phases"))
+    finding = phases.analyse(studyruns.Source().study("phases"))
     assert "Phase 1 and Phase 2 for 3 of 3 seeds" in finding.found
     assert "Phase 1 and Phase 3 for 0 of 3 seeds" in finding.found
     assert "was not reached by any change of kernels" in finding.not_found
@@ -207,13 +214,17 @@ def test_phases_with_the_same_bits_and_with_others(root):
         return Outcome(2.5 if run.numerics == "native" else 2.9, 100)
 
     write(root, "phases", world=moved)
-    assert "was reached or passed by" in phases.analyse(studyruns.load("phases")).not_found
+    assert (
+        "was reached or passed by" in phases.analyse(studyruns.Source().study("phases")).not_found
+    )
 
 
 def rounding_finding(root, world):
     write(root, "seeds", "rounding", world=world)
-    (full,) = studyruns.main_arms("tiny", "residualgpt", ["full"])
-    return rounding.analyse(studyruns.load("seeds"), studyruns.load("rounding"), full)
+    (full,) = studyruns.Source().main_arms("tiny", "residualgpt", ["full"])
+    return rounding.analyse(
+        studyruns.Source().study("seeds"), studyruns.Source().study("rounding"), full
+    )
 
 
 def test_rounding_that_scatters_and_that_does_not(root):
@@ -240,7 +251,7 @@ def test_gain_absorbed_and_not(root):
         return Outcome(2.5 + 0.02 * run.gain, 100)
 
     write(root, "gain", world=kept)
-    finding = gain.analyse(studyruns.load("gain"))
+    finding = gain.analyse(studyruns.Source().study("gain"))
     found, _, not_for = finding.not_found.partition(", and not for ")
     assert "AttnOnly under a runtime gain" in not_for
     assert "AttnOnly under a runtime gain" not in found
@@ -249,7 +260,9 @@ def test_gain_absorbed_and_not(root):
 
 def test_spread_and_absorption_by_hand(root):
     write(root, "gain")
-    ladder = gain.gains.ladders(studyruns.load("gain").select(config="attn_only"))["runtime"]
+    ladder = gain.gains.ladders(studyruns.Source().study("gain").select(config="attn_only"))[
+        "runtime"
+    ]
     assert [arm.run.gain for arm in ladder.arms] == [0.25, 0.5, 1, 2, 4]
     steps = [0.0, 100.0, 200.0, 300.0]
     curves = [(steps, [4.0, 3.0, 2.5, 2.4]), (steps, [4.0, 3.1, 2.501, 2.4])]
@@ -266,14 +279,14 @@ def test_gain_under_optimisers(root):
         return Outcome(2.4 + (0.1 * run.gain if minds else 0), 100)
 
     write(root, "gain_optimiser", world=sgd_minds)
-    finding = gain_optimiser.analyse(studyruns.load("gain_optimiser"))
+    finding = gain_optimiser.analyse(studyruns.Source().study("gain_optimiser"))
     assert "SGD (runtime gain)" in finding.not_found.partition(", and not under ")[2]
     assert "SGD 0.37" in finding.found
 
 
 def test_mechanism_follows_the_curves(root):
     write(root)
-    finding = mechanism.analyse(mechanism.load())
+    finding = mechanism.analyse(mechanism.load(studyruns.Source()))
     assert "of 15 of 18 runs with a skip removed ends below 1%" in finding.found
     assert "in 18 of 18" in finding.found
     assert "Starvation in every model with a skip removed (C3) was not found" in finding.not_found
@@ -282,7 +295,7 @@ def test_mechanism_follows_the_curves(root):
     for key in results.planned(["tiny"], ["residualgpt"], ["attn_only"], params.load().grid.seed):
         starving = {"grad_norm_block0": 1e-7, "attention_self_2": 0.97}
         fake_studies.write_run(root, key.paths("main"), run, LEARNS, key.seed, **starving)
-    finding = mechanism.analyse(mechanism.load())
+    finding = mechanism.analyse(mechanism.load(studyruns.Source()))
     assert "of 18 of 18 runs with a skip removed ends below 1%" in finding.found
     assert "(C3) was found and it tells in all but 3 runs" in finding.not_found
     assert "is found in AttnOnly of ResidualGPT (at most 0.97)" in finding.not_found
@@ -291,7 +304,7 @@ def test_mechanism_follows_the_curves(root):
 def test_columns_that_were_not_measured_are_dashes_and_empty_panels(root):
     fake_studies.copy_params(root)
     fake_studies.fake_runs.make(root)  # curves of before these columns
-    finding = mechanism.analyse(mechanism.load())
+    finding = mechanism.analyse(mechanism.load(studyruns.Source()))
     assert "the attention mass on itself (C5) was not measured" in finding.not_found
     cells = {cell.id: cell.printed for cell in finding.table.cells()}
     assert cells["mechanism.main-residualgpt-full.self_end"] == "—"
@@ -309,10 +322,12 @@ def test_cross_scale_shrinks_and_does_not(root):
         write(root, "cross_scale", world=world)
         configs = list(params.load().grid.config)
         base = [
-            a for i in ("residualgpt", "nanogpt") for a in studyruns.main_arms("tiny", i, configs)
+            a
+            for i in ("residualgpt", "nanogpt")
+            for a in studyruns.Source().main_arms("tiny", i, configs)
         ]
         return cross_scale.analyse(
-            studyruns.load("cross_scale"), base, results.read_floor("shakespeare")
+            studyruns.Source().study("cross_scale"), base, results.read_floor("shakespeare")
         )
 
     finding = of(shrunk)
@@ -320,3 +335,41 @@ def test_cross_scale_shrinks_and_does_not(root):
     assert "AttnOnly alone left the unigram floor with tiny, ResidualGPT" in finding.found
     finding = of(everything(Outcome(4.9, 100)))
     assert "rises in ResidualGPT (0.84 [" in finding.not_found
+
+
+# -- derived again, and the page -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [phases, rounding, mixer, mechanism])
+def test_a_study_is_derived_from_its_rows_and_the_roots(root, module):
+    write(root, *({"seeds", module.NAME} & studies.load(ROOT / studies.FILE).studies.keys()))
+    made = findings.derive(module.find(studyruns.Source()))
+    declared = params.load()
+    keys = results.planned(*(getattr(declared.grid, axis) for axis in AXES))
+    main = [results.read("main", key, FLOOR) for key in keys]
+    (runs,) = (text for path, text in made.items() if path.name.endswith("_runs.csv"))
+    Path("runs.csv").write_text(runs)
+    rows = [*results.read_runs(Path("runs.csv")), *main]
+    assert module.derive(rows) == made
+    left = module.derive([replace(row, status="left out") for row in rows])
+    assert left.keys() == made.keys()
+    assert left != made
+    with pytest.raises(UserError, match="row"):
+        module.derive(rows[1:2])
+
+
+def test_the_page_names_what_has_not_been_run(root, monkeypatch):
+    write(root, "phases")
+    phases.main()
+    shutil.copy(ROOT / contents.PINNED, root)
+    ids = views.numbers([views.table(Path("metrics/studies/phases"))])
+    monkeypatch.setattr(studies_report, "Provenance", lambda folder: FakeProvenance(ids))
+    studies_report.main()
+    outline = Outline(report.path("studies").read_text())
+    assert "1 of 14 studies have been run." in outline.texts
+    assert len(outline.all("article")) == len(studies_report.STUDIES) == len(ANALYSES)
+    assert outline.texts.count("Not run yet.") == 13
+    assert "dvc repro studies/dvc.yaml:mixer_results" in outline.texts
+    assert len(outline.all("img")) == 1
+    assert [a["data-cell"] for a in outline.all("a") if "data-cell" in a] == ids
+    assert "studies/dvc.yaml:phases@phase1-1337" in outline.texts

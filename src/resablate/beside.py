@@ -42,8 +42,8 @@ RULE = (
     " or *set differently*. *Not run here* is never filled with a guess."
 )
 SHORT = (
-    "The rule of the verdicts, and all that the paper reports: `reported.md`. A run at another"
-    " scale reproduces no number; the claim is what is checked there."
+    "The rule of the verdicts, and all that the paper reports: `metrics/tables/reported.md`. A run"
+    " at another scale reproduces no number; the claim is what is checked there."
 )
 SEEDS = (
     "The paper's seeds draw other numbers here, so ours are all finished seeds of the arm. Its"

@@ -102,6 +102,7 @@ class Table:
     title: str
     sections: Sequence[Section]
     notes: Sequence[str]
+    pipeline: str = ""  # other than the root's, which has tables of the same numbers
 
     @property
     def name(self) -> str:
@@ -111,7 +112,8 @@ class Table:
     @property
     def prefix(self) -> str:
         """What the ids of its cells begin with."""
-        return f"T{self.key}" if isinstance(self.key, int) else self.key
+        own = f"T{self.key}" if isinstance(self.key, int) else self.key
+        return f"{self.pipeline}.{own}" if self.pipeline else own
 
     @property
     def heading(self) -> str:

@@ -17,13 +17,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resablate import results
+from resablate import paths, results
 from resablate.errors import UserError
 from resablate.links import Finding, changes, leaves
 from resablate.repository import Repository, Stage
-from resablate.results import Result
+from resablate.results import AbsentError, Result
 
 STATUSES = ("left out", "diverged")  # given to a run to see which numbers change
+DERIVING = (UserError, ArithmeticError, LookupError, TypeError, ValueError)  # its errors
 NUDGE = 1e-3  # relative; another one for each run, so that ratios and gaps move too
 Values = dict[tuple[str, str], Any]  # (file, key) -> all that it holds there
 
@@ -39,17 +40,26 @@ class Derivation:
     """The files of a stage as a function of the runs in its table of runs."""
 
     def __init__(
-        self, root: Path, table: str, derive: Callable[[Sequence[Result]], dict[Path, str]]
+        self,
+        root: Path,
+        table: str,
+        derive: Callable[[Sequence[Result]], dict[Path, str]],
+        borrowed: str | None = None,
     ) -> None:
+        """borrowed: another table of runs that the stage reads, whose rows follow the own ones."""
         self.root, self.table, self._derive = root, table, derive
+        self.tables = [name for name in (table, borrowed) if name]
         self._without: dict[tuple[str, frozenset[int]], Values] = {}
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The rows of the table."""
-        runs = results.read_runs(self.root / self.table)
-        named = rows((self.root / self.table).read_text(encoding="utf-8"))
-        return [Row(*pair) for pair in zip(named, runs, strict=True)]
+        """The rows of the table, and those that are borrowed."""
+        found = []
+        for table in self.tables:
+            runs = results.read_runs(self.root / table)
+            named = rows((self.root / table).read_text(encoding="utf-8"))
+            found += [Row(*pair) for pair in zip(named, runs, strict=True)]
+        return found
 
     @property
     def runs(self) -> list[Result]:
@@ -98,18 +108,25 @@ class Derivation:
                 replace(run, status=status) if i in changed else run
                 for i, run in enumerate(self.runs)
             ]
-            self._without[status, changed] = self._values(runs)
+            try:
+                self._without[status, changed] = self._values(runs)
+            except DERIVING:  # of too few runs nothing can be made: every number is another
+                self._without[status, changed] = {}
         return self._without[status, changed]
 
     @cached_property
     def _nudged(self) -> dict[str, Values]:
-        """All numbers after a measure of every run was changed a little, by measure."""
+        """All numbers after a measure of every run was changed a little, by measure.
+
+        Whole numbers by whole ones.
+        """
         found = {}
         for name in results.VALUES:
             runs = []
             for i, run in enumerate(self.runs, start=1):
                 value = run.values[name]
-                changed = None if value is None else value * (1 + NUDGE * i)
+                more = i if name in results.INTEGERS else NUDGE * i * (value or 0)
+                changed = None if value is None else value + more
                 runs.append(replace(run, values={**run.values, name: changed}))
             found[name] = self._values(runs)
         return found
@@ -134,7 +151,7 @@ class Derivations:
         self._known: dict[str, Derivation | None] = {}
 
     def of(self, stage: Stage) -> Derivation | None:
-        """Return a stage's derivation; None if its module has none, or its table is damaged."""
+        """Return a stage's derivation; None if it has none, or what it needs is not here."""
         if stage.address not in self._known:
             self._known[stage.address] = self._make(stage)
         return self._known[stage.address]
@@ -143,14 +160,19 @@ class Derivations:
         table = table_of(stage)
         if table is None or stage.module is None:
             return None
+        if stage.locked is None and not (self.repository.root / table).is_file():
+            return None  # it never ran
         name, arguments = stage.module
-        derive = getattr(importlib.import_module(f"resablate.stages.{name}"), "derive", None)
+        derive = getattr(importlib.import_module(name), "derive", None)
         if derive is None:
             return None
-        made = Derivation(self.repository.root, table, lambda runs: derive(runs, *arguments))
+        root = self.repository.root
+        made = Derivation(root, table, lambda runs: derive(runs, *arguments), borrowed(stage))
         try:
             return made if made.made else None
-        except (UserError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except AbsentError:  # the numbers need more of the runs than their rows
+            return None
+        except DERIVING as error:
             what = f"gives no tables: {type(error).__name__}: {error}"
             self.damaged.append(Finding("edited", table, what, stage.address))
             return None
@@ -170,6 +192,13 @@ class Derivations:
 def table_of(stage: Stage) -> str | None:
     """Return the table of runs that a stage writes, if it does."""
     return next((out for out in stage.outs if Path(out).name.endswith("runs.csv")), None)
+
+
+def borrowed(stage: Stage) -> str | None:
+    """Return the root's table of runs for another stage that reads the root's runs."""
+    of_main, table = paths.runs("main").as_posix(), paths.RUNS_CSV.as_posix()
+    reads = any(dep.startswith(of_main) for dep in (stage.declared or stage.locked).deps)
+    return table if reads and table not in stage.outs else None
 
 
 def trained_by(repository: Repository, stage: Stage, name: str) -> Stage | None:

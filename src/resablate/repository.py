@@ -21,7 +21,7 @@ from resablate.errors import UserError
 from resablate.lockfile import load_lock
 from resablate.workfiles import Files
 
-MODULE = re.compile(r"python -m resablate\.stages\.(\w+)(.*)")
+MODULE = re.compile(r"python -m (resablate\.(?:stages|analyses)\.\w+)(.*)")
 RUN_DOCUMENT = re.compile(r"metrics/(runs/.*|trial)\.json")
 
 
@@ -76,7 +76,7 @@ class Stage:
 
     @property
     def module(self) -> tuple[str, list[str]] | None:
-        """The module of resablate.stages that it runs, and the module's arguments."""
+        """The module of this package that it runs, and the module's arguments."""
         match = MODULE.search((self.declared or self.locked).cmd)
         return (match[1], match[2].split()) if match else None
 

@@ -87,6 +87,10 @@ class Key(Protocol):
     def paths(self, pipeline: str) -> paths.RunPaths: ...
 
 
+class AbsentError(UserError):
+    """A file of a run is kept by DVC, and not here."""
+
+
 @dataclass(frozen=True)
 class Result:
     """One run: its cell, whether it finished, and its numbers under the names in VALUES."""

@@ -6,15 +6,19 @@ of the base.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
-from resablate import params, paths, results, studies
+from resablate import declared, params, paths, results, studies
 from resablate.arms import Arm, Floor
-from resablate.results import Curve, RunKey
+from resablate.errors import UserError
+from resablate.results import AbsentError, Curve, Result, RunKey
 
 MAIN = "main"
 GRID = "studies/params.yaml's {study}"
+DECLARED = (paths.PARAMS, studies.FILE)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,20 @@ class StudyKey:
         return paths.run(pipeline, self.scale, self.arm, self.seed)
 
 
+def _curve(path: Path, stage: str) -> Curve:
+    """Return a run's curve, read once as long as its file is the same."""
+    try:
+        state = path.stat()
+    except OSError:
+        raise AbsentError(f"{path}: not here; run `dvc checkout`, or `dvc repro {stage}`") from None
+    return _read_curve(path.absolute(), state.st_mtime_ns, state.st_size, stage)
+
+
+@lru_cache(maxsize=512)
+def _read_curve(path: Path, modified: int, size: int, stage: str) -> Curve:
+    return results.read_curve(path, f"run `dvc repro -f -s {stage}`")
+
+
 @dataclass(frozen=True)
 class StudyArm(Arm):
     """An arm of a study, or of the root pipeline, with the parameters that its runs share."""
@@ -67,9 +85,7 @@ class StudyArm(Arm):
     def curves(self) -> dict[int, Curve]:
         """The training curve of each run, by seed."""
         return {
-            run.key.seed: results.read_curve(
-                run.key.paths(self.study).curve, f"run `dvc repro -f -s {run.key.stage}`"
-            )
+            run.key.seed: _curve(run.key.paths(self.study).curve, run.key.stage)
             for run in self.planned
         }
 
@@ -109,45 +125,96 @@ class StudyRuns:
         return list(self.axes[axis])
 
 
-def load(name: str) -> StudyRuns:
-    """Read a study's runs; UserError names the missing ones, and those that it does not declare."""
-    declared, root = studies.load(), params.load()
-    study = declared.study(name)
-    data = results.read_floor(root.scales[study.scale].dataset)
-    planned = {
-        arm.name: [_key(name, study, arm, seed) for seed in study.seed]
-        for arm in declared.arms(name)
-    }
-    keys = [key for of_arm in planned.values() for key in of_arm]
-    grid = GRID.format(study=name)
-    results.refuse_missing(name, keys, grid)
-    results.refuse_extra(name, keys, grid)
-    arms = []
-    for arm in declared.arms(name):
-        runs = [results.read(name, key, data["floor"]) for key in planned[arm.name]]
-        run = declared.resolve(root, name, arm)
-        _, impl, config = study.cell(arm.levels)
-        arms.append(StudyArm(study.scale, impl, config, runs, name, arm.name, arm.levels, run))
-    return StudyRuns(name, study.scale, study.axes, study.seed, arms, data)
-
-
 def _key(name: str, study: studies.Study, arm: studies.Arm, seed: int) -> StudyKey:
     return StudyKey(name, *study.cell(arm.levels), arm.name, seed, arm.levels)
 
 
-def main_arms(scale: str, impl: str, configs: Iterable[str], **levels: str) -> list[StudyArm]:
-    """Read arms of the root pipeline; `levels` are theirs on the axes of the study that asks."""
-    root = params.load()
-    floor = results.read_floor(root.scales[scale].dataset)["floor"]
-    arms = []
-    for config in configs:
-        keys = [RunKey(scale, impl, config, seed) for seed in root.grid.seed]
+class Planned(NamedTuple):
+    """An arm as declared."""
+
+    arm: studies.Arm
+    run: params.Run
+    keys: list[StudyKey]
+
+
+@lru_cache(maxsize=32)  # by content, since tables are derived hundreds of times from other runs
+def _plan(name: str, root: bytes, own: bytes) -> tuple[studies.Study, params.Params, list[Planned]]:
+    """Return a study, the root's parameters and the study's arms, as long as both files are so."""
+    known, resolved = studies.load(), declared.load()
+    study = known.study(name)
+    arms = [
+        Planned(
+            arm,
+            known.resolve(resolved, name, arm),
+            [_key(name, study, arm, seed) for seed in study.seed],
+        )
+        for arm in known.arms(name)
+    ]
+    return study, resolved, arms
+
+
+class Source:
+    """Where runs come from: their files."""
+
+    def study(self, name: str) -> StudyRuns:
+        """Return a study's runs; UserError names missing ones, and those that it does not have."""
+        contents = (path.read_bytes() if path.is_file() else b"" for path in DECLARED)
+        study, root, planned = _plan(name, *contents)
+        data = results.read_floor(root.scales[study.scale].dataset)
+        runs = self._own(name, [key for arm in planned for key in arm.keys], data["floor"])
+        arms = []
+        for arm, run, keys in planned:
+            _, impl, config = study.cell(arm.levels)
+            own, runs = runs[: len(keys)], runs[len(keys) :]
+            arms.append(StudyArm(study.scale, impl, config, own, name, arm.name, arm.levels, run))
+        return StudyRuns(name, study.scale, study.axes, study.seed, arms, data)
+
+    def main_arms(
+        self, scale: str, impl: str, configs: Iterable[str], **levels: str
+    ) -> list[StudyArm]:
+        """Return arms of the root pipeline; `levels` are theirs on the axes of who asks."""
+        root = declared.load()
+        floor = results.read_floor(root.scales[scale].dataset)["floor"]
+        arms = []
+        for config in configs:
+            keys = [RunKey(scale, impl, config, seed) for seed in root.grid.seed]
+            runs = self._main(keys, floor)
+            of = {"impl": impl, "config": config, **levels}
+            run = root.resolve(scale, impl, config)
+            arms.append(StudyArm(scale, impl, config, runs, MAIN, keys[0].arm, of, run))
+        return arms
+
+    def _own(self, name: str, keys: Sequence[StudyKey], floor: float) -> list[Result]:
+        grid = GRID.format(study=name)
+        results.refuse_missing(name, keys, grid)
+        results.refuse_extra(name, keys, grid)
+        return [results.read(name, key, floor) for key in keys]
+
+    def _main(self, keys: Sequence[RunKey], floor: float) -> list[Result]:
         results.refuse_missing(MAIN, keys)
-        runs = [results.read(MAIN, key, floor) for key in keys]
-        of = {"impl": impl, "config": config, **levels}
-        run = root.resolve(scale, impl, config)
-        arms.append(StudyArm(scale, impl, config, runs, MAIN, keys[0].arm, of, run))
-    return arms
+        return [results.read(MAIN, key, floor) for key in keys]
+
+
+class Rows(Source):
+    """Runs as rows have them: those of a study's table, in its order, then the root's, if any."""
+
+    def __init__(self, rows: Iterable[Result]) -> None:
+        self._rows = list(rows)
+
+    def _own(self, name: str, keys: Sequence[StudyKey], floor: float) -> list[Result]:
+        rows, self._rows = self._rows[: len(keys)], self._rows[len(keys) :]
+        if len(rows) < len(keys):
+            raise UserError(f"{len(keys) - len(rows)} rows of {name} are not in the table of runs")
+        for row, key in zip(rows, keys, strict=True):
+            if row.key[:4] != (key.scale, key.impl, key.config, key.seed):
+                raise UserError(f"the table of runs has no row of {key.stage} where it must stand")
+        return [replace(row, key=key) for row, key in zip(rows, keys, strict=True)]
+
+    def _main(self, keys: Sequence[RunKey], floor: float) -> list[Result]:
+        rows = {row.key[:4]: row for row in self._rows}
+        if missing := [key.stage for key in keys if key not in rows]:
+            raise UserError(f"{paths.RUNS_CSV}: has no row {missing[0]}; run `dvc repro aggregate`")
+        return [rows[key] for key in keys]
 
 
 def mean_column(arm: StudyArm, name: str) -> tuple[list[float], list[float]]:

@@ -110,7 +110,7 @@ def _escape(arm: Arm) -> Content:
     left = sorted(step for run in arm.finished if (step := run["escape_step"]) is not None)
     n = len(arm.finished)
     middle = (n - 1) // 2
-    if middle < len(left):
+    if n and middle < len(left):
         count = "" if len(left) == n else f" ({len(left)} of {n})"
         return cells.value(STEP, left[middle], n, f"{left[middle]}{count}")
     return cells.value(STEP, None, n, f"{len(left)} of {n} left" if n else cells.NONE)

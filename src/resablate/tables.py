@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from resablate import cells, labels, results
+from resablate import cells, labels
 from resablate.arms import Arm, Arms, Floor, compare
 from resablate.cells import (
     BITS,
@@ -237,7 +237,7 @@ def _runs(arms: Sequence[Arm]) -> str:
     if missing := [run for a in arms for run in a.missing]:
         kinds["not run"] = missing
     counts = ", ".join(f"{len(runs)} {what}" for what, runs in kinds.items())
-    size = next((_size(run) for run in kinds["runs planned"] if run.status != results.NOT_RUN), "")
+    size = next((_size(run) for run in kinds["runs planned"] if run["n_params"] is not None), "")
     return (
         f"{labels.impl(key.impl)} at scale {labels.scale(key.scale)}: seeds {seeds};{size}"
         f" {counts}."

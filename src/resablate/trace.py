@@ -178,9 +178,13 @@ def _brief(value: Any) -> str:
 
 def _code(found: Mapping[str, Any], groups: Mapping[str, str]) -> Iterator[Row]:
     """Yield the files of code with their hashes, by the stages that read them."""
-    readers = _readers(found["stages"], groups, "code")
+    unsorted = _readers(found["stages"], groups, "code")
+    # Of a stage that never ran no hash is known.
+    readers = {
+        about: unsorted[about] for about in sorted(unsorted, key=lambda of: (of[0], of[1] or ""))
+    }
     rows = {("", ""): (f"{len(readers)} files", "MD5 read", "blob at HEAD", "")}
-    for path, md5 in sorted(readers):
+    for path, md5 in readers:
         known = found["files"].get(path, {})
         blob = (known.get("blob") or "not in git")[:DIGITS]
         state = known.get("state", "unknown") + ", uncommitted" * known.get("uncommitted", False)
@@ -189,7 +193,7 @@ def _code(found: Mapping[str, Any], groups: Mapping[str, str]) -> Iterator[Row]:
     lines = [aligned.pop(("", ""))]
     for who in dict.fromkeys(readers.values()):
         lines.append(f"read by {', '.join(who) if set(who) != set(groups.values()) else 'all'}")
-        lines += [aligned[about] for about in sorted(readers) if readers[about] == who]
+        lines += [aligned[about] for about in readers if readers[about] == who]
     yield Row("code", lines, is_table=True)
 
 

@@ -6,10 +6,10 @@ from functools import cached_property
 
 from matplotlib.figure import Figure
 
-from resablate import asymmetry, labels, studyfigures, studyruns, studytables, wording
+from resablate import asymmetry, labels, studyfigures, studytables, wording
 from resablate.asymmetry import Asymmetry
 from resablate.findings import Finding
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Variants:
         return Finding(runs, self.title, self.question, *self.conclude(), table, figures, runs.arms)
 
 
-def load(study: str, axis: str, base: str) -> tuple[StudyRuns, list[StudyArm]]:
-    """Read a study, and the root's arms of its configurations as the level `base` of its axis."""
-    runs = studyruns.load(study)
-    configs = runs.levels("config")
-    return runs, studyruns.main_arms(runs.scale, runs.arms[0].impl, configs, **{axis: base})
+def load(source: Source, study: str, axis: str, base: str) -> tuple[StudyRuns, list[StudyArm]]:
+    """Return a study, and the root's arms of its configurations as the level `base` of its axis."""
+    runs = source.study(study)
+    impl, configs = runs.arms[0].impl, runs.levels("config")
+    return runs, source.main_arms(runs.scale, impl, configs, **{axis: base})

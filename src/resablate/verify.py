@@ -28,6 +28,7 @@ from resablate.rederive import (
     trained_by,
 )
 from resablate.repository import Repository, Stage
+from resablate.results import NOT_RUN
 
 LINES = 8  # of one file that differs in more places
 EXAMPLES = """\
@@ -157,19 +158,21 @@ def _tables(root: Path, stage: Stage, made: Derivation, report: Report) -> Itera
             file = path.relative_to(root).as_posix()
             if path.is_file() and file not in made.made and not path.name.startswith("."):
                 yield Finding("extra", file, "is no file that the runs give", stage.address)
+    tables = " and ".join(made.tables)
     n = f"{_n(cells, 'cell')} and {_n(values, 'summary value')}"
-    report.checked.append(f"{n}, computed from {_n(len(made.runs), 'row')} of {made.table}")
+    report.checked.append(f"{n}, computed from {_n(len(made.runs), 'row')} of {tables}")
 
 
 def _rows(repository: Repository, stage: Stage, table: str, report: Report) -> Iterator[Finding]:
     """Compare the rows of a table of runs with the stages that train, and with their files."""
-    here, named = 0, set()
+    here, ran, named = 0, 0, set()
     for name, row in rows((repository.root / table).read_text(encoding="utf-8")).items():
         trained = trained_by(repository, stage, name)
         yield from check_row(repository, trained, table, row)
         if trained and trained.document:
             named.add(trained.address)
             here += (repository.root / trained.document).is_file()
+            ran += row["status"] != NOT_RUN
     # A stage may borrow runs of others, of which it has no rows: of none of their matrix.
     groups = set(map(_group, named))
     for dep in stage.declared.deps if stage.declared else ():
@@ -179,10 +182,9 @@ def _rows(repository: Repository, stage: Stage, table: str, report: Report) -> I
                 what = "has no row in it, and the stage reads it"
                 yield Finding("missing", f"{table}: {maker.address}", what, "")
     report.checked.append(f"{_n(here, 'row')} of {table} against the runs' own files")
-    if here < len(named):
+    if here < ran:
         report.unchecked.append(
-            f"{len(named) - here} of {_n(len(named), 'row')} of {table}: the runs' files are"
-            " not here (dvc pull)"
+            f"{ran - here} of {_n(ran, 'row')} of {table}: the runs' files are not here (dvc pull)"
         )
 
 

@@ -1,28 +1,42 @@
 """Study `architecture`: Post-LN, RMSNorm, SwiGLU, RoPE and the parallel block (Q5)."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from resablate import findings, variants
 from resablate.errors import run_command
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.findings import Finding
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 from resablate.variants import Variants
 
 NAME, AXIS, BASE = "architecture", "architecture", "pre_ln"
+TITLE = "Other transformers"
+QUESTION = "Do Post-LN, RMSNorm, SwiGLU, RoPE or a parallel block change the asymmetry (Q5)?"
 PARALLEL = (
     "A parallel block has one skip, half of it each sublayer's: AttnOnly and FFNOnly are then the"
     " same model, and differ in nothing."
 )
 
 
-def analyse(runs: StudyRuns, base: list[StudyArm]) -> findings.Finding:
+def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     """Return the study's finding; `base` are the root's arms, which are Pre-LN."""
-    question = "Do Post-LN, RMSNorm, SwiGLU, RoPE or a parallel block change the asymmetry (Q5)?"
-    return Variants("Other transformers", question, "Architecture", AXIS, runs, base).finding(
-        (PARALLEL,)
-    )
+    return Variants(TITLE, QUESTION, "Architecture", AXIS, runs, base).finding((PARALLEL,))
+
+
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(*variants.load(source, NAME, AXIS, BASE))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of architecture_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
 
 
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(*variants.load(NAME, AXIS, BASE)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

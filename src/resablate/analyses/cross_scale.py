@@ -5,19 +5,19 @@ on characters. What changes between the two is the data and its vocabulary, not 
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from resablate import (
     asymmetry,
     cells,
+    declared,
     findings,
     labels,
-    params,
     plotting,
     results,
     studyfigures,
-    studyruns,
     studytables,
     tables,
     wording,
@@ -27,8 +27,9 @@ from resablate.asymmetry import Group
 from resablate.cells import LOSS, PERCENT, RATIO, Content, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
+from resablate.results import Result
 from resablate.stats import Estimate
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME, BASE = "cross_scale", "tiny"
 TITLE = "Across scales"
@@ -166,13 +167,22 @@ def _label(arm: StudyArm) -> str:
     return f"{labels.impl(arm.impl)}, {labels.config(arm.config)}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    runs = source.study(NAME)
+    configs = runs.levels("config")
+    base = [arm for impl in runs.levels("impl") for arm in source.main_arms(BASE, impl, configs)]
+    return analyse(runs, base, results.read_floor(declared.load().scales[BASE].dataset))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of cross_scale_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    runs = studyruns.load(NAME)
-    configs = runs.levels("config")
-    base = [arm for impl in runs.levels("impl") for arm in studyruns.main_arms(BASE, impl, configs)]
-    data = results.read_floor(params.load().scales[BASE].dataset)
-    findings.publish(analyse(runs, base, data))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

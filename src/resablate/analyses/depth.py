@@ -1,19 +1,25 @@
 """Study `depth`: the four configurations with fewer and more layers."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from resablate import findings, variants
 from resablate.errors import run_command
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.findings import Finding
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 from resablate.variants import Variants
 
 NAME, AXIS, BASE = "depth", "depth", "base"
+TITLE = "Depth"
+QUESTION = "From how many layers on does removing a skip collapse the model?"
 
 
-def analyse(runs: StudyRuns, base: list[StudyArm]) -> findings.Finding:
+def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     """Return the study's finding; the root's arms stand among the others by their depth."""
-    question = "From how many layers on does removing a skip collapse the model?"
     of = Variants(
-        "Depth",
-        question,
+        TITLE,
+        QUESTION,
         "Layers",
         AXIS,
         runs,
@@ -24,9 +30,19 @@ def analyse(runs: StudyRuns, base: list[StudyArm]) -> findings.Finding:
     return of.finding()
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(*variants.load(source, NAME, AXIS, BASE))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of depth_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(*variants.load(NAME, AXIS, BASE)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

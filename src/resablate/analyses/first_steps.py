@@ -9,17 +9,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from resablate import cells, findings, labels, plotting, studyruns, studytables, wording
+from resablate import cells, findings, labels, plotting, studytables, wording
 from resablate.cells import STEP, Content, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import ESCAPE_MARGIN, Result
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME, OTHERS = "first_steps", "first_steps_others"
 TITLE = "The first steps"
@@ -262,9 +263,19 @@ def _label(arm: StudyArm) -> str:
     )
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(source.study(NAME), source.study(OTHERS))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of first_steps_runs.csv."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(studyruns.load(NAME), studyruns.load(OTHERS)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ start, for AttnOnly and FFNOnly: how far apart do they leave the losses, and whe
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,7 +18,6 @@ from resablate import (
     labels,
     plotting,
     studyfigures,
-    studyruns,
     studytables,
     wording,
 )
@@ -25,7 +25,8 @@ from resablate.cells import LOSS, RUNS, STEP, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.gains import ABSORBED, BY, Ladder
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 from resablate.studytables import Comparison
 
 NAME = "gain"
@@ -158,9 +159,19 @@ def label(arm: StudyArm) -> str:
     return f"{labels.config(arm.config)}, {kind} {gains.value(run):g}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(source.study(NAME))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of gain_runs.csv."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(studyruns.load(NAME)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,17 @@ SGD's does. The study `gain` has AdamW with the default eps, for other configura
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from resablate import cells, findings, gains, labels, plotting, studyruns, studytables, wording
+from resablate import cells, findings, gains, labels, plotting, studytables, wording
 from resablate.cells import LOSS, STEP, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.gains import ABSORBED, BY, Ladder
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME = "gain_optimiser"
 TITLE = "Gain under other optimisers"
@@ -135,9 +137,19 @@ def _label(arm: StudyArm) -> str:
     return f"{name(arm)}, gain {gains.value(run):g}{kind}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(source.study(NAME))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of gain_optimiser_runs.csv."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(studyruns.load(NAME)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

@@ -5,19 +5,21 @@ each configuration, gives what each changes by itself, and which pairs do more t
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from resablate import cells, effects, findings, labels, plotting, studyruns, studytables, wording
+from resablate import cells, effects, findings, labels, plotting, studytables, wording
 from resablate.cells import DIFFERENCE, SIGNIFICANCE, Content, Section
 from resablate.effects import Effect
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.params import Run
+from resablate.results import Result
 from resablate.stats import holm
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME = "implementation"
 TITLE = "The implementations taken apart"
@@ -237,9 +239,19 @@ def _label(arm: StudyArm) -> str:
     return f"{labels.config(arm.config)}: {', '.join(levels)}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(source.study(NAME))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of implementation_runs.csv."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(studyruns.load(NAME)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,14 @@ diagnostics at the start and through training.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from resablate import (
+    declared,
     findings,
     labels,
-    params,
     plotting,
     results,
     studyfigures,
@@ -26,7 +27,7 @@ from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import Result
 from resablate.stats import Estimate, estimate
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME, SCALE = "mechanism", "tiny"
 TITLE = "Mechanism: gradients, rank and routing"
@@ -241,13 +242,13 @@ DRAWN: dict[str, Callable[[StudyRuns], Figure]] = {
 }
 
 
-def load() -> StudyRuns:
-    """Read the root pipeline's runs at this study's scale."""
-    root = params.load()
+def load(source: Source) -> StudyRuns:
+    """Return the root pipeline's runs at this study's scale."""
+    root = declared.load()
     data = results.read_floor(root.scales[SCALE].dataset)
     grid = root.grid
     impls = sorted(grid.impl, key=lambda impl: impl != "residualgpt")  # the paper's primary first
-    arms = [arm for impl in impls for arm in studyruns.main_arms(SCALE, impl, grid.config)]
+    arms = [arm for impl in impls for arm in source.main_arms(SCALE, impl, grid.config)]
     axes = {"impl": impls, "config": grid.config}
     return StudyRuns(NAME, SCALE, axes, grid.seed, arms, data)
 
@@ -273,9 +274,19 @@ def _label(arm: StudyArm) -> str:
     return f"{labels.impl(arm.impl)}, {labels.config(arm.config)}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(load(source))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of mechanism_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figures and conclusion."""
-    findings.publish(analyse(load()))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

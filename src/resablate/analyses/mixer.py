@@ -4,7 +4,8 @@ Each mixer with all four configurations, scored between the unigram floor and it
 Residual, beside the n-gram model that sees as many tokens as the mixer lets through.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -14,7 +15,6 @@ from resablate import (
     findings,
     labels,
     studyfigures,
-    studyruns,
     studytables,
     wording,
 )
@@ -23,8 +23,9 @@ from resablate.cells import COUNT, LOSS, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.params import Run
+from resablate.results import Result
 from resablate.stats import Estimate
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME, AXIS, BASE = "mixer", "mixer", "attention"
 TITLE = "Mixers instead of attention"
@@ -160,11 +161,21 @@ def _label(arm: StudyArm) -> str:
     return f"{labels.level(arm.levels[AXIS])}, {labels.config(arm.config)}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    runs = source.study(NAME)
+    impl, configs = runs.arms[0].impl, runs.levels("config")
+    return analyse(runs, source.main_arms(runs.scale, impl, configs, **{AXIS: BASE}))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of mixer_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    runs = studyruns.load(NAME)
-    base = studyruns.main_arms(runs.scale, runs.arms[0].impl, runs.levels("config"), **{AXIS: BASE})
-    findings.publish(analyse(runs, base))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@ Shaped attention (He & Hofmann 2024), a value residual, orthogonal initialisatio
 down to 1e-15, each for FFNOnly and No Residual as the root trains them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from resablate import asymmetry, findings, labels, studyfigures, studytables, variants, wording
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 from resablate.studytables import Comparison
 
 NAME, AXIS, BASE = "rescue", "rescue", "none"
@@ -89,9 +91,19 @@ def _label(arm: StudyArm) -> str:
     return f"{labels.config(arm.config)}, {_level(arm)}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(*variants.load(source, NAME, AXIS, BASE))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of rescue_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(*variants.load(NAME, AXIS, BASE)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

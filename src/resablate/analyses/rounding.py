@@ -7,26 +7,27 @@ step at which a run leaves the unigram floor, censored at the budget.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats as scipy_stats
 
-from resablate import cells, findings, labels, plotting, studyruns, studytables, survival, wording
+from resablate import cells, findings, labels, plotting, reported, studytables, survival, wording
 from resablate.cells import LOSS, RATIO, RUNS, SHARE, SIGNIFICANCE, STEP, Content, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import Result
 from resablate.stats import Estimate, estimate, ratio
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 from resablate.survival import Survival
 
 NAME, SEEDS = "rounding", "seeds"
 TITLE = "Rounding against seeds"
 QUESTION = "Is the scatter of the paper's Phases 1 and 2 what rounding alone makes (Q3)?"
-# The paper's AttnOnly, best loss: Phase 1 is seed 1337 three times, Phase 2 seeds 1337, 42, 123;
-# its Full Residual is that of Table 3, its floor that of the same characters.
-P1, P2, PAPER_FULL = (1.97, 1.94, 2.06), (2.289, 3.354, 2.130), 1.5017
+# The paper's AttnOnly in the registry: Phase 1 is seed 1337 three times, Phase 2 three seeds. Its
+# Full Residual is that of Table 3, its floor that of the same characters.
+PHASES, FULL = ("P1", "P2"), "T3.full.best_val_loss"
 KINDS = {"seeds": "seeds", "ulps": "one-ulp perturbations"}
 LOOKS = {
     "seeds": {"color": "#0072B2", "linestyle": "-"},
@@ -80,8 +81,8 @@ class Point:
 
     @property
     def spread_p(self) -> float | None:
-        """Brown and Forsythe's p that both spread alike; None without any spread."""
-        if not any(self.spreads):
+        """Brown and Forsythe's p that both spread alike; None without any spread, or too few."""
+        if None in self.spreads or not any(self.spreads):
             return None
         both = (self.seeds.losses, self.ulps.losses)
         return float(scipy_stats.levene(*both, center="median").pvalue)
@@ -169,9 +170,10 @@ def spreads_section(of: Sequence[Point]) -> Section:
     return Section("Spread", columns, rows)
 
 
-def reported(floor: float) -> tuple[float, float]:
+def scatter(floor: float) -> list[float]:
     """Return the paper's Phase 1 and 2 scatter in percent of its way from the floor to Full."""
-    return tuple(100 * estimate(losses).std / (floor - PAPER_FULL) for losses in (P1, P2))
+    registry = reported.load()
+    return [100 * registry[name].spread / (floor - registry.mean(FULL)) for name in PHASES]
 
 
 def conclude(runs: StudyRuns, of: Sequence[Point]) -> tuple[str, str]:
@@ -188,7 +190,7 @@ def conclude(runs: StudyRuns, of: Sequence[Point]) -> tuple[str, str]:
         )
     arms = [arm for point in of for group in (point.seeds, point.ulps) for arm in group.arms]
     found = f"{wording.setting(runs.scale, arms)}, {'; '.join(parts)}."
-    phase1, phase2 = reported(runs.floor)
+    phase1, phase2 = scatter(runs.floor)
     one_ulp = _reached(of, 1, phase1)
     seeds = _reached(of, 0, phase2)
     return found, (
@@ -269,6 +271,7 @@ def analyse(seeds: StudyRuns, runs: StudyRuns, full: StudyArm) -> Finding:
     """Return the finding of both studies together."""
     of = points(seeds, runs, full)
     arms = [*seeds.arms, *runs.arms]
+    printed = [reported.load()[name].printed for name in (*PHASES, FULL)]
     sections = [groups_section(of), spreads_section(of)]
     sections.append(studytables.arms_section(runs, arms, _label))
     notes = [
@@ -276,7 +279,7 @@ def analyse(seeds: StudyRuns, runs: StudyRuns, full: StudyArm) -> Finding:
         " of the steps off the floor. Shares on the floor are Kaplan-Meier's, runs that never left"
         " being censored at the budget, with Greenwood's interval on the log(-log) scale.",
         f"Full is that of the root pipeline, {wording.loss(full.estimate('best_val_loss'))}."
-        f" The paper's AttnOnly: Phase 1 {P1}, Phase 2 {P2}, Full {PAPER_FULL}.",
+        f" The paper's AttnOnly: Phase 1 {printed[0]}; Phase 2 {printed[1]}; Full {printed[2]}.",
     ]
     table = studytables.table(runs, TITLE, sections, arms, notes=notes)
     found, not_found = conclude(runs, of)
@@ -289,11 +292,21 @@ def _label(arm: StudyArm) -> str:
     return f"{name}, ulp {arm.run.perturbation}" if arm.run.perturbation else f"{name}, all seeds"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    seeds, runs = source.study(SEEDS), source.study(NAME)  # as in the table of runs
+    (full,) = source.main_arms(runs.scale, runs.arms[0].impl, ["full"])
+    return analyse(seeds, runs, full)
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of rounding_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the table, figure and conclusion of both studies."""
-    runs = studyruns.load(NAME)
-    (full,) = studyruns.main_arms(runs.scale, runs.arms[0].impl, ["full"])
-    findings.publish(analyse(studyruns.load(SEEDS), runs, full))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

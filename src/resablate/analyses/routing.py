@@ -1,11 +1,15 @@
 """Study `routing`: attention to itself only, or never, as a causal test of routing (C5, Q2)."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from matplotlib.figure import Figure
 
-from resablate import asymmetry, findings, labels, studyfigures, studyruns, studytables, wording
+from resablate import asymmetry, findings, labels, studyfigures, studytables, wording
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME, AXIS, BASE = "routing", "routing", "causal"
 TITLE = "Routing forced and forbidden"
@@ -98,11 +102,21 @@ def _label(arm: StudyArm) -> str:
     return f"{labels.config(arm.config)}, {labels.level(arm.levels[AXIS])}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    runs = source.study(NAME)
+    impl, configs = runs.arms[0].impl, runs.levels("config")
+    return analyse(runs, source.main_arms(runs.scale, impl, configs, **{AXIS: BASE}))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of routing_runs.csv, then the root's."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    runs = studyruns.load(NAME)
-    base = studyruns.main_arms(runs.scale, runs.arms[0].impl, runs.levels("config"), **{AXIS: BASE})
-    findings.publish(analyse(runs, base))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -11,14 +12,14 @@ from resablate import (
     labels,
     plotting,
     studyfigures,
-    studyruns,
     studytables,
     wording,
 )
 from resablate.cells import Section
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 NAME = "strength"
 TITLE = "Skip strength"
@@ -136,9 +137,19 @@ def _label(arm: StudyArm) -> str:
     return f"attention {arm.run.attn_skip:g}, FFN {arm.run.ffn_skip:g}"
 
 
+def find(source: Source) -> Finding:
+    """Return the finding of a source's runs."""
+    return analyse(source.study(NAME))
+
+
+def derive(rows: Sequence[Result]) -> dict[Path, str]:
+    """Return every file but the figures; `rows` are of strength_runs.csv."""
+    return findings.derive(find(Rows(rows)))
+
+
 def main() -> None:
     """Write the study's table, figure and conclusion."""
-    findings.publish(analyse(studyruns.load(NAME)))
+    findings.publish(find(Source()))
 
 
 if __name__ == "__main__":

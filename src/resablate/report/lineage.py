@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from resablate.paths import PARAMS
 from resablate.provenance import Provenance
 
 KEPT = ("value", "std", "lo", "hi", "n", "unit", "file")
@@ -67,9 +68,16 @@ def _of(line: dict[str, Any], files: Pool, parameters: Pool) -> list[Any]:
 
 
 def _stage(stage: dict[str, Any], files: Pool, parameters: Pool) -> list[Any]:
-    """Return a stage's parameters, code, data and outs, the files as [path, md5]."""
+    """Return a stage's parameters, code, data and outs, the files as [path, md5].
+
+    Without params files, since only their values decide, and those are shown.
+    """
     groups = [
-        [files.add([path, md5]) for path, md5 in sorted(stage.get(group, {}).items())]
+        [
+            files.add([path, md5])
+            for path, md5 in sorted(stage.get(group, {}).items())
+            if not path.endswith(PARAMS.name)
+        ]
         for group in ("code", "data", "outs")
     ]
     return [parameters.add(stage.get("parameters", {})), *groups]

@@ -10,7 +10,10 @@ from typing import NamedTuple
 from resablate.cells import NONE
 from resablate.errors import UserError
 from resablate.results import read_json
+from resablate.tables import NOT_RUN
 
+TOLD = ("title", "question", "conclusion", "counts", "table", "figures")  # by a study's document
+NO_NUMBER = (NONE, NOT_RUN)
 CODE = re.compile(r"`([^`]*)`|\*([^*]+)\*")
 
 
@@ -59,14 +62,18 @@ class Figure(NamedTuple):
 
 
 class Study(NamedTuple):
-    """One open question: what was asked, found, and with which table and figure."""
+    """One open question: what was asked, found, from how many runs, with which table and figures.
+
+    Without a conclusion it has not been run.
+    """
 
     name: str
     title: str
     question: str
-    conclusion: str
-    table: TableView | None
-    figure: Figure | None
+    conclusion: str | None = None
+    counts: str = ""
+    table: TableView | None = None
+    figures: Sequence[Figure] = ()
 
 
 def spans(text: str) -> list[Span]:
@@ -143,7 +150,9 @@ def tables(folder: Path) -> list[TableView]:
 def numbers(shown: Iterable[TableView]) -> list[str]:
     """Return the ids of the cells that print a number."""
     rows = (row for view in shown for grid in view.grids for _, row in grid.rows)
-    return [cell.id for row in rows for cell in row if cell.numeric and cell.printed != NONE]
+    return [
+        cell.id for row in rows for cell in row if cell.numeric and cell.printed not in NO_NUMBER
+    ]
 
 
 def figure(path: Path, caption: str) -> Figure:
@@ -152,27 +161,26 @@ def figure(path: Path, caption: str) -> Figure:
     try:
         content = base64.b64encode(path.read_bytes()).decode()
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; make it with: dvc repro figures") from None
+        raise UserError(f"{path}: {error.strerror}; make it with: dvc repro") from None
     return Figure(path.stem, caption, f"data:{kind};base64,{content}")
 
 
 def studies(folder: Path) -> list[Study]:
-    """Return the studies of a folder of <study>.json, with the table and the figure they name."""
+    """Return the studies of a folder of <study>.json, with the table and the figures they name."""
     found = []
     for path in sorted(folder.glob("*.json")):
         told = read_json(path, "run the study's stage again")
-        if missing := [key for key in ("title", "question", "conclusion") if key not in told]:
+        if missing := [key for key in TOLD if key not in told]:
             raise UserError(f"{path}: lacks {missing[0]}; run the study's stage again")
         words = (told["title"], told["question"], told["conclusion"])
-        shown = table(_beside(path, told["table"]).with_suffix("")) if told.get("table") else None
-        drawn = figure(_beside(path, told["figure"]), told["title"]) if told.get("figure") else None
-        found.append(Study(path.stem, *map(str, words), shown, drawn))
+        counts = ", ".join(f"{n} {what}" for what, n in told["counts"].items())
+        drawn = [
+            figure(Path(name), f"{told['title']}{f', figure {i}' if i > 1 else ''}")
+            for i, name in enumerate(told["figures"], start=1)
+        ]
+        shown = table(Path(told["table"]).with_suffix(""))
+        found.append(Study(path.stem, *map(str, words), counts, shown, drawn))
     return found
-
-
-def _beside(document: Path, name: str) -> Path:
-    """Return a file that a document names: by its path from the root, or beside the document."""
-    return Path(name) if Path(name).is_file() else document.with_name(name)
 
 
 def runs(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:

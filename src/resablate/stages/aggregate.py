@@ -10,9 +10,9 @@ from pathlib import Path
 from resablate import (
     beside,
     cells,
+    declared,
     inconsistencies,
     latex,
-    params,
     paths,
     reported,
     reproduced,
@@ -29,25 +29,25 @@ PIPELINE = "main"
 
 def read() -> list[Result]:
     """Return the runs of the declared grid, from their files."""
-    declared = params.load()
-    grid = declared.grid
+    given = declared.load()
+    grid = given.grid
     keys = results.planned(grid.scale, grid.impl, grid.config, grid.seed)
     results.refuse_missing(PIPELINE, keys)
     results.refuse_extra(PIPELINE, keys)
-    floors = {scale: results.read_floor(declared.scales[scale].dataset) for scale in grid.scale}
+    floors = {scale: results.read_floor(given.scales[scale].dataset) for scale in grid.scale}
     return [results.read(PIPELINE, key, floors[key.scale]["floor"]) for key in keys]
 
 
 def derive(runs: Sequence[Result]) -> dict[Path, str]:
     """Return every file that this stage writes: metrics/runs.csv, metrics/summary.json, tables."""
-    declared = params.load()
+    given = declared.load()
     names = list(dict.fromkeys(run.key.scale for run in runs))
-    floors = {name: results.read_floor(declared.scales[name].dataset) for name in names}
+    floors = {name: results.read_floor(given.scales[name].dataset) for name in names}
     arms = Arms(list(runs))
     first = names[0]
     made = [tables.configurations(n, arms, first, floors[first]) for n in tables.PER_CONFIGURATION]
     made.append(tables.asymmetry(arms, floors))
-    registry, here = reported.load(), reproduced.known(declared, arms, floors)
+    registry, here = reported.load(), reproduced.known(given, arms, floors)
     made = [beside.below(table, registry, here) for table in made]
     made += [beside.table(registry, here), inconsistencies.table(registry, here)]
     files = {paths.RUNS_CSV: results.runs_text(runs), paths.SUMMARY: summary_text(arms, floors)}

@@ -4,15 +4,31 @@ Unlike the root's, it goes on while runs are missing, since the grid takes GPU-w
 printed as not run and counted, and is in no mean. Files of no run of the grid are refused here too.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from resablate import cells, paper, papertables, params, paths, results, tables
+from resablate import (
+    beside,
+    cells,
+    declared,
+    latex,
+    paper,
+    papertables,
+    paths,
+    reported,
+    reproduced,
+    results,
+    tables,
+)
 from resablate.arms import Arms, Floor, summary_text
 from resablate.errors import run_command
 from resablate.files import write_text
 from resablate.paper import PIPELINE, PaperKey
 from resablate.params import Params
 from resablate.results import Result
+from resablate.sizes import VOCABULARY
 
 SMALL, LARGE = "gpt10m", "gpt124m"  # of Tables 2 and 3, and of Table 4
 UNKNOWN: Floor = {"floor": None, "ngram_ladder": {}}
@@ -24,34 +40,31 @@ def begun(key: PaperKey) -> bool:
     return files.metrics.is_file() or files.curve.is_file()
 
 
-def floor(declared: Params, scale: str, *, needed: bool) -> Floor:
+def floor(given: Params, scale: str, *, needed: bool) -> Floor:
     """Return the floor of a scale's data; of data not prepared, and not needed yet, an unknown."""
-    dataset: Any = declared.scales[scale].dataset
+    dataset: Any = given.scales[scale].dataset
     if needed or paths.data_document(dataset).is_file():
         return results.read_floor(dataset)
     return UNKNOWN
 
 
-def read(declared: Params, keys: list[PaperKey]) -> tuple[list[Result], dict[str, Floor]]:
-    """Return every planned run, those that are not there as such, and each scale's floor."""
+def read(given: Params) -> list[Result]:
+    """Return every planned run, those that are not there as such."""
+    keys = paper.load(given).cells()
     there = [key for key in keys if begun(key)]
     results.refuse_missing(PIPELINE, there)
     results.refuse_extra(PIPELINE, keys)
-    scales = dict.fromkeys(key.scale for key in keys)
-    needed = {key.scale for key in there}
-    floors = {scale: floor(declared, scale, needed=scale in needed) for scale in scales}
-    runs = [
-        results.read(PIPELINE, key, floors[key.scale]["floor"])
-        if key in there
-        else results.not_run(key)
+    scales = dict.fromkeys(key.scale for key in there)
+    floors = {scale: floor(given, scale, needed=True)["floor"] for scale in scales}
+    return [
+        results.read(PIPELINE, key, floors[key.scale]) if key in there else results.not_run(key)
         for key in keys
     ]
-    return runs, floors
 
 
-def make_tables(declared: Params, arms: Arms, floors: dict[str, Floor]) -> list[cells.Table]:
+def make_tables(given: Params, arms: Arms, floors: dict[str, Floor]) -> list[cells.Table]:
     """Return Tables 1 to 5."""
-    setups = {group: declared.resolve(*group, "full") for group in arms.groups()}
+    setups = {group: given.resolve(*group, "full") for group in arms.groups()}
     nano = [tables.configurations(2, arms, scale, floors[scale]) for scale in (SMALL, LARGE)]
     return [
         papertables.setup(setups),
@@ -62,16 +75,32 @@ def make_tables(declared: Params, arms: Arms, floors: dict[str, Floor]) -> list[
     ]
 
 
+def derive(runs: Sequence[Result]) -> dict[Path, str]:
+    """Return every file that this stage writes: metrics/paper/runs.csv, summary.json, tables/."""
+    given = declared.load()
+    runs = [replace(run, key=PaperKey(*run.key)) for run in runs]
+    arms = Arms(runs)
+    finished = {arm.scale for arm in arms.all if arm.finished}
+    floors = {
+        scale: floor(given, scale, needed=scale in finished)
+        for scale in dict.fromkeys(run.key.scale for run in runs)
+    }
+    known = {scale: of for scale, of in floors.items() if of is not UNKNOWN}
+    registry, here = reported.load(), reproduced.known(given, arms, known)
+    # Parameters are counted before the data are here, as in Table 1.
+    vocabulary = {dataset: {"vocab_size": size} for dataset, size in VOCABULARY.items()}
+    here = replace(here, documents=vocabulary | dict(here.documents))
+    files = {paper.RUNS_CSV: results.runs_text(runs), paper.SUMMARY: summary_text(arms, floors)}
+    for made in make_tables(given, arms, floors):
+        table = replace(beside.below(made, registry, here), pipeline=PIPELINE)
+        files |= cells.texts(paper.TABLES, table) | latex.texts(paper.TABLES, table)
+    return files
+
+
 def main() -> None:
     """Write metrics/paper/: runs.csv, summary.json and tables/."""
-    declared = params.load()
-    runs, floors = read(declared, paper.load(declared).cells())
-    arms = Arms(runs)
-    made = make_tables(declared, arms, floors)
-    files = {paper.RUNS_CSV: results.runs_text(runs), paper.SUMMARY: summary_text(arms, floors)}
-    for table in made:
-        files |= cells.texts(paper.TABLES, table)
-    for path, text in files.items():
+    runs = read(declared.load())
+    for path, text in derive(runs).items():
         write_text(path, text)
     counts = dict.fromkeys((*results.STATUSES, results.NOT_RUN), 0)
     for run in runs:
