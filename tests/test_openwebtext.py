@@ -242,7 +242,8 @@ def test_the_stage_depends_on_exactly_what_it_imports(stage):
 def test_the_stage_runs_under_dvc(workspace):
     write("corpus.parquet", TEXTS)
     use(source="corpus.parquet", n_documents=50, val_fraction=0.3)
-    shutil.copy(ROOT / "paper/dvc.yaml", "paper")
+    for name in ("dvc.yaml", "params.yaml", "studies.yaml"):
+        shutil.copy(ROOT / "paper" / name, "paper")
     shutil.copy(ROOT / "requirements-numerics.lock", ".")
     shutil.copytree(ROOT / "src", "src", ignore=shutil.ignore_patterns("__pycache__"))
     repro("init", "--no-scm", "--quiet")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from resablate import environment, fetch, params, paths, slurm
+from resablate import environment, fetch, lockfile, params, paths, slurm
 from resablate.errors import UserError
 from toy import ENVIRONMENT, Toy
 
@@ -29,6 +29,13 @@ SECRETS = re.compile(
     r"^\s*(password|secret_access_key|access_key_id|session_token)\s*=",
     re.MULTILINE,
 )
+
+
+ALLOWED = {
+    "verify.py": ["shell=True"],  # `verify --full` runs a stage's own command, as DVC does
+    "pack.py": ["tarfile", "tar.extract"],  # files of the manifest alone, under filter="data"
+    "lockfile.py": ["yaml.load"],  # under the safe loader, which the test below shows
+}
 
 
 def dangers(source):
@@ -57,9 +64,12 @@ def test_no_module_unpickles_unpacks_evaluates_or_asks_a_shell():
     hostile = "import pickle\nimport torch\ntorch.load(f)\nz.extractall()\nrun('x', shell=True)\n"
     assert dangers(hostile) == ["pickle", "torch.load", "z.extractall", "shell=True"]
     for path in (ROOT / "src").rglob("*.py"):
-        # `verify --full` runs a stage's own command, as DVC does.
-        allowed = ["shell=True"] if path.name == "verify.py" else []
-        assert dangers(path.read_text(encoding="utf-8")) == allowed, path
+        assert dangers(path.read_text(encoding="utf-8")) == ALLOWED.get(path.name, []), path
+
+
+def test_the_fast_reader_of_dvc_lock_makes_plain_values_only():
+    with pytest.raises(UserError, match=r"not a dvc\.lock"):
+        lockfile.parse_lock("stages: !!python/object/apply:os.system ['true']\n")
 
 
 # -- archives and downloads ------------------------------------------------------------------------

@@ -194,7 +194,9 @@ def test_digits_that_the_runs_do_not_give_break_the_link(here):
     named = "missing: metrics/environments/0123456789abcdef.json is the environment of a run"
     assert any(broken.startswith(named) for broken in lineage(CELL, here)["broken"])
     (here / "metrics/runs.csv").write_text("stage,scale\nx\n")
-    assert "metrics/runs.csv gives no tables: KeyError" in "\n".join(lineage(CELL, here)["broken"])
+    assert "metrics/runs.csv: not a table of runs (KeyError" in "\n".join(
+        lineage(CELL, here)["broken"]
+    )
 
 
 def test_wrong_names_are_errors_with_a_hint(fresh, monkeypatch):

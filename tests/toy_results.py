@@ -98,6 +98,7 @@ def _write_results() -> None:
     for number in range(1, 5):
         write(Path(f"plots/figure{number}.svg"), f"<svg>{number}</svg>")
         write(Path(f"plots/figure{number}.png"), f"picture {number}")
+    write(Path("plots/report.html"), "<title>a page</title>")
 
 
 def clone(root: Path, target: Path) -> Path:

@@ -44,6 +44,16 @@ COLUMNS = {
     "attn_gap": GAP.format(other="Full Residual"),
     "ffn_attn_ratio": RATIO.format(other="AttnOnly"),
     "floor": LADDER.format(model="the unigram counts"),
+    # The paper's numbers beside ours: beside.py, reproduced.py, claims.py, inconsistencies.py.
+    "reported": "as the paper prints it, from data/reported.yaml",
+    "here": "the same quantity of the runs here, as in the tables of the scale beside it",
+    "scale": "scale of the runs here that stand beside the paper's number",
+    "difference": "ours minus the paper's",
+    "claim": "whether the claim that the paper's number stands for holds in the runs here",
+    "verdict": "by the rule that stands under the table",
+    "computation": "what `value` is made of: numbers of data/reported.yaml, or of the runs here",
+    "value": "as the column `computation` beside it says",
+    "shows": "what the value says of the paper's number",
 }
 SUMMARY = {
     "best_val_loss": MEAN,

@@ -88,7 +88,7 @@ class Repository:
         self.root, self.files = root, Files(root)
         self._values: dict[str, Any] = {}  # of params files
         self._within: dict[str, dict[str, Stage]] = {}
-        found = [made for path in _pipelines(root) for made in self._read(path)]
+        found = [made for path in pipelines(root) for made in self._read(path)]
         self.stages = {stage.address: stage for stage in found}
         if not self.stages:
             raise UserError(f"{root.resolve()}: no stages; go to the repository's root")
@@ -177,7 +177,7 @@ class Repository:
         return found
 
 
-def _pipelines(root: Path) -> list[Path]:
+def pipelines(root: Path) -> list[Path]:
     """Return every dvc.yaml below a root, the root's own first; hidden folders are left out."""
     found = []
     for folder, inner, names in os.walk(root):

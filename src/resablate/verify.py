@@ -27,7 +27,7 @@ from resablate.rederive import (
     table_of,
     trained_by,
 )
-from resablate.repository import Repository, Stage
+from resablate.repository import Repository, Stage, pipelines
 from resablate.results import NOT_RUN
 
 LINES = 8  # of one file that differs in more places
@@ -201,7 +201,8 @@ def _run_again(repository: Repository, stage: Stage, report: Report) -> Iterator
         report.unchecked.append(f"made again: {stage.address}, which needs {gone[0]} (dvc pull)")
         return
     with tempfile.TemporaryDirectory() as scratch:
-        for path in needed:
+        # A page prints each number's lineage, which dvc.yaml and dvc.lock hold.
+        for path in dict.fromkeys([*needed, *_declarations(root)]):
             link = Path(scratch, path)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(root / path)
@@ -222,6 +223,16 @@ def _run_again(repository: Repository, stage: Stage, report: Report) -> Iterator
                     what = "is another when the stage is run again"
                     yield Finding("edited", file, what, stage.address)
     report.checked.append(f"{stage.address}, run again: every out byte for byte")
+
+
+def _declarations(root: Path) -> list[str]:
+    """Return every dvc.yaml and what lies beside it: dvc.lock and parameters."""
+    beside = (file for made in pipelines(root) for file in made.parent.iterdir())
+    return [
+        file.relative_to(root).as_posix()
+        for file in sorted(beside)
+        if file.name == "dvc.lock" or file.suffix == ".yaml"
+    ]
 
 
 def _files(path: Path) -> list[Path]:
