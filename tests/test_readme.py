@@ -52,8 +52,8 @@ def copy(tmp_path_factory, downloads):
         cwd=ROOT, check=True, capture_output=True, text=True,
     )  # fmt: skip
     for name in filter(None, listed.stdout.split("\0")):
-        # Results of the other pipelines would be those of other parameters.
-        if (ROOT / name).is_file() and not re.match(r"(metrics|plots)/(studies|paper)/", name):
+        # The other pipelines would have results of other parameters.
+        if (ROOT / name).is_file() and not re.match(r"((metrics|plots)/)?(studies|paper)/", name):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, root / name)
     params = root / "params.yaml"
