@@ -13,7 +13,7 @@ help:
 	@echo "make report  open the page of results"
 	@echo "make studies run the open questions' studies (about 3 hours on 2 cores)"
 	@echo "make phase1  the paper's first phase as an experiment of this name; also phase2, phase3"
-	@echo "make test    lint and test (about 3 minutes)"
+	@echo "make test    lint and test (about 10 minutes)"
 	@echo "make bench   measure speed and memory on an idle machine (about 6 minutes)"
 
 .venv/installed: requirements.lock requirements-numerics.lock
