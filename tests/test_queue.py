@@ -75,6 +75,7 @@ def statuses(toy):
     return sorted(word for row in rows for word in row.split() if word in states)
 
 
+@pytest.mark.slow  # DVC's workers may take minutes to notice that one of them is gone
 def test_two_workers_one_of_which_is_killed(toy):
     for seed in (1, 2):
         toy.tell(f"wait-trial-{seed}", "never")
