@@ -5,6 +5,7 @@ import pytest
 import browser
 from resablate import paths, report
 from resablate.report import views
+from servers import wait_until
 from test_report import HOSTILE, built
 
 CELL = "T3.attn_only.best_val_loss"
@@ -83,11 +84,12 @@ def test_keyboard_reaches_each_number_opens_and_leaves_it(page):
     page.press("ArrowRight")
     page.press("ArrowLeft")
     page.press("Enter")
+    # The key is answered before the page has acted on it.
+    wait_until(lambda: focus(page) == "lineage", "the lineage has the focus")
     assert page.ask(OPEN)
-    assert focus(page) == "lineage"
     page.press("Escape")
+    wait_until(lambda: focus(page) == CELL, "the cell has the focus again")
     assert not page.ask(OPEN)
-    assert focus(page) == CELL
     page.press("Tab")  # one stop a table: out of this one
     assert not page.ask("document.activeElement.closest('#table-table3 table')?.contains("
                         f"document.querySelector('{LINK}'))")  # fmt: skip
