@@ -122,7 +122,7 @@ def test_one_requeued_and_one_killed_end_with_the_lock_of_a_sequential_run(seque
     for cell in CELLS:
         # Of the job that is killed, the training may still end before the node sees it.
         assert events.count(("began", cell)) in ((1, 2) if cell in CELLS[:2] else (1,))
-        assert events.count(("resumed", cell)) == (1 if cell in CELLS[:2] else 0)
+        assert events.count(("resumed", cell)) == events.count(("began", cell)) - 1
         assert (toy.root / f"metrics/environments/{cell}.json").read_text() == cell
     assert toy.dvc("status") == "Data and pipelines are up to date.\n"
     assert list((toy.root / ".dvc/tmp/exps/slurm").glob("train*@*/")) == []
