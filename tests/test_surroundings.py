@@ -32,8 +32,9 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run this repository's Makefile in a folder."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return subprocess.run(
-        ("make", "--no-print-directory", *arguments), cwd=folder, env=environment, capture_output=True, text=True,
-        check=False,
+        # Under `make test` this make is a nested one, which would tell its folder.
+        ("make", "--no-print-directory", *arguments), cwd=folder, env=environment,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
