@@ -1,21 +1,33 @@
 """A toy run in the current folder, to be shared among ranks: python -m toy_ranks [KEY=NUMBER ...]
 
-The state is saved after every update.
+The state is saved after every update. While a file `hold` lies in the folder, the run waits
+behind its save.
 """
 
 import sys
+import time
 from pathlib import Path
 
-from resablate import parallel, paths, train
+from resablate import checkpoint, parallel, paths, train
 from resablate.errors import run_command
 from toys import toy_run, toy_tokens
 
 ACCUMULATION = 8
 
+write_state = checkpoint.write_state
+
+
+def write_and_hold(path: Path, state: checkpoint.State) -> None:
+    """Write a state, then wait for as long as the folder says so."""
+    write_state(path, state)
+    while Path("hold").exists():
+        time.sleep(0.01)
+
 
 def main(changes: list[str]) -> None:
     """Train it, with changes to its parameters."""
     train.SAVE_SECONDS = 0.0
+    checkpoint.write_state = write_and_hold
     pairs = (change.split("=") for change in changes)
     values = {key: float(text) if "e" in text else int(text) for key, text in pairs}
     run = toy_run(**{"accumulation": ACCUMULATION, "dropout": 0.2, **values})
