@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from resablate import cells, plotting, results, studytables
 from resablate.files import write_text
-from resablate.studyruns import StudyArm, StudyRuns
+from resablate.results import Result
+from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
 
 METRICS = Path("metrics/studies")
 PLOTS = Path("plots/studies")
@@ -65,3 +66,14 @@ def publish(finding: Finding) -> None:
     with plotting.styled():
         for stem, draw in finding.figures.items():
             plotting.save(draw(), PLOTS / stem)
+
+
+def entry_points(
+    find: Callable[[Source], Finding],
+) -> tuple[Callable[[Sequence[Result]], dict[Path, str]], Callable[[], None]]:
+    """Return an analysis's `derive` and `main`, as every module of a stage has them.
+
+    derive: every file but the figures, from the rows of the study's table of runs, then the root's.
+    main: writes them, and the figures, from the runs' own files.
+    """
+    return lambda rows: derive(find(Rows(rows))), lambda: publish(find(Source()))

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from resablate import labels, plotting
-from resablate.studyruns import StudyArm
+from resablate.studyruns import StudyArm, StudyRuns
 
 WIDTH = 1.15  # inches a group
 BOUND = "#CC79A7"
@@ -34,6 +34,15 @@ def outcomes(
     figure.suptitle(f"{title}: seeds, mean and 95% interval", fontsize=10.5)
     plotting.legend_below(figure, [ax])
     return figure
+
+
+def levels(title: str, runs: StudyRuns, arms: Sequence[StudyArm], axis: str) -> Figure:
+    """Return the outcomes of a study's arms, and of those that it borrows, by their level."""
+    groups: dict[str, list[StudyArm]] = {}
+    for arm in arms:
+        groups.setdefault(labels.level(arm.levels[axis]), []).append(arm)
+    named = f"{title}, scale {labels.scale(runs.scale)}"
+    return outcomes(groups, named, runs.floor, runs.data["ngram_ladder"])
 
 
 def outcomes_panel(

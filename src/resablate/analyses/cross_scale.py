@@ -5,7 +5,6 @@ on characters. What changes between the two is the data and its vocabulary, not 
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -27,9 +26,8 @@ from resablate.asymmetry import Group
 from resablate.cells import LOSS, PERCENT, RATIO, Content, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.results import Result
 from resablate.stats import Estimate
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME, BASE = "cross_scale", "tiny"
 TITLE = "Across scales"
@@ -175,15 +173,7 @@ def find(source: Source) -> Finding:
     return analyse(runs, base, results.read_floor(declared.load().scales[BASE].dataset))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of cross_scale_runs.csv, then the root's."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

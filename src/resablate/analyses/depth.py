@@ -1,13 +1,9 @@
 """Study `depth`: the four configurations with fewer and more layers."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from resablate import findings, variants
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.results import Result
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 from resablate.variants import Variants
 
 NAME, AXIS, BASE = "depth", "depth", "base"
@@ -35,15 +31,7 @@ def find(source: Source) -> Finding:
     return analyse(*variants.load(source, NAME, AXIS, BASE))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of depth_runs.csv, then the root's."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +19,7 @@ from resablate.cells import STEP, Content, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import ESCAPE_MARGIN, Result
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME, OTHERS = "first_steps", "first_steps_others"
 TITLE = "The first steps"
@@ -268,15 +267,7 @@ def find(source: Source) -> Finding:
     return analyse(source.study(NAME), source.study(OTHERS))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of first_steps_runs.csv."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

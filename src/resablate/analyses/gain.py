@@ -5,8 +5,7 @@ start, for AttnOnly and FFNOnly: how far apart do they leave the losses, and whe
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,8 +24,7 @@ from resablate.cells import LOSS, RUNS, STEP, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.gains import ABSORBED, BY, Ladder
-from resablate.results import Result
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 from resablate.studytables import Comparison
 
 NAME = "gain"
@@ -164,15 +162,7 @@ def find(source: Source) -> Finding:
     return analyse(source.study(NAME))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of gain_runs.csv."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

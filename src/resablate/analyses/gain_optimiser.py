@@ -5,7 +5,6 @@ SGD's does. The study `gain` has AdamW with the default eps, for other configura
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -14,8 +13,7 @@ from resablate.cells import LOSS, STEP, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.gains import ABSORBED, BY, Ladder
-from resablate.results import Result
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME = "gain_optimiser"
 TITLE = "Gain under other optimisers"
@@ -142,15 +140,7 @@ def find(source: Source) -> Finding:
     return analyse(source.study(NAME))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of gain_optimiser_runs.csv."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

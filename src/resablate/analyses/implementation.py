@@ -5,7 +5,6 @@ each configuration, gives what each changes by itself, and which pairs do more t
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -17,9 +16,8 @@ from resablate.effects import Effect
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.params import Run
-from resablate.results import Result
 from resablate.stats import holm
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME = "implementation"
 TITLE = "The implementations taken apart"
@@ -244,15 +242,7 @@ def find(source: Source) -> Finding:
     return analyse(source.study(NAME))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of implementation_runs.csv."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

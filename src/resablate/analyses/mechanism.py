@@ -7,7 +7,6 @@ diagnostics at the start and through training.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -27,7 +26,7 @@ from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import Result
 from resablate.stats import Estimate, estimate
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME, SCALE = "mechanism", "tiny"
 TITLE = "Mechanism: gradients, rank and routing"
@@ -279,15 +278,7 @@ def find(source: Source) -> Finding:
     return analyse(load(source))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of mechanism_runs.csv, then the root's."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figures and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

@@ -4,8 +4,7 @@ Each mixer with all four configurations, scored between the unigram floor and it
 Residual, beside the n-gram model that sees as many tokens as the mixer lets through.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
@@ -16,6 +15,7 @@ from resablate import (
     labels,
     studyfigures,
     studytables,
+    variants,
     wording,
 )
 from resablate.asymmetry import Asymmetry
@@ -23,9 +23,8 @@ from resablate.cells import COUNT, LOSS, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.params import Run
-from resablate.results import Result
 from resablate.stats import Estimate
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME, AXIS, BASE = "mixer", "mixer", "attention"
 TITLE = "Mixers instead of attention"
@@ -163,20 +162,10 @@ def _label(arm: StudyArm) -> str:
 
 def find(source: Source) -> Finding:
     """Return the finding of a source's runs."""
-    runs = source.study(NAME)
-    impl, configs = runs.arms[0].impl, runs.levels("config")
-    return analyse(runs, source.main_arms(runs.scale, impl, configs, **{AXIS: BASE}))
+    return analyse(*variants.load(source, NAME, AXIS, BASE))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of mixer_runs.csv, then the root's."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

@@ -6,7 +6,6 @@ portable numerics of the root pipeline.
 
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -14,9 +13,8 @@ from resablate import cells, findings, labels, plotting, reported, studytables, 
 from resablate.cells import LOSS, RUNS, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.results import Result
 from resablate.stats import shared
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME = "phases"
 TITLE = "The paper's phases as parameter sets"
@@ -120,15 +118,7 @@ def find(source: Source) -> Finding:
     return analyse(source.study(NAME))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of phases_runs.csv."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

@@ -4,16 +4,12 @@ Shaped attention (He & Hofmann 2024), a value residual, orthogonal initialisatio
 down to 1e-15, each for FFNOnly and No Residual as the root trains them.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
-from matplotlib.figure import Figure
-
-from resablate import asymmetry, findings, labels, studyfigures, studytables, variants, wording
+from resablate import findings, labels, studyfigures, studytables, variants, wording
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.results import Result
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 from resablate.studytables import Comparison
 
 NAME, AXIS, BASE = "rescue", "rescue", "none"
@@ -62,14 +58,6 @@ def _better(of: Comparison) -> bool:
     return wording.significant(of.p_holm) and of.gap.difference.mean < 0
 
 
-def draw(runs: StudyRuns, base: list[StudyArm]) -> Figure:
-    """Return the outcomes by rescue."""
-    groups = asymmetry.by_level([*base, *runs.arms], AXIS)
-    shown = {labels.level(level): list(of.values()) for level, of in groups.items()}
-    title = f"{TITLE}, scale {labels.scale(runs.scale)}"
-    return studyfigures.outcomes(shown, title, runs.floor, runs.data["ngram_ladder"])
-
-
 def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     """Return the study's finding; each arm is compared with its configuration as it is."""
     plain = {arm.config: arm for arm in base}
@@ -79,7 +67,7 @@ def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     note = "Without a rescue: the root pipeline's runs, AdamW with eps 1e-8."
     table = studytables.table(runs, TITLE, [section], runs.arms, compared, [note])
     found, not_found = conclude(runs, base, compared)
-    figures = {NAME: lambda: draw(runs, base)}
+    figures = {NAME: lambda: studyfigures.levels(TITLE, runs, arms, AXIS)}
     return Finding(runs, TITLE, QUESTION, found, not_found, table, figures, runs.arms)
 
 
@@ -96,15 +84,7 @@ def find(source: Source) -> Finding:
     return analyse(*variants.load(source, NAME, AXIS, BASE))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of rescue_runs.csv, then the root's."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

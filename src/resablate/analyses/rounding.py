@@ -7,7 +7,6 @@ step at which a run leaves the unigram floor, censored at the budget.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,7 +18,7 @@ from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.results import Result
 from resablate.stats import Estimate, estimate, ratio
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 from resablate.survival import Survival
 
 NAME, SEEDS = "rounding", "seeds"
@@ -299,15 +298,7 @@ def find(source: Source) -> Finding:
     return analyse(seeds, runs, full)
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of rounding_runs.csv, then the root's."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the table, figure and conclusion of both studies."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

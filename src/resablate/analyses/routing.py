@@ -1,15 +1,9 @@
 """Study `routing`: attention to itself only, or never, as a causal test of routing (C5, Q2)."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
-from matplotlib.figure import Figure
-
-from resablate import asymmetry, findings, labels, studyfigures, studytables, wording
+from resablate import findings, labels, studyfigures, studytables, variants, wording
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.results import Result
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME, AXIS, BASE = "routing", "routing", "causal"
 TITLE = "Routing forced and forbidden"
@@ -74,14 +68,6 @@ def _missing(arm: StudyArm) -> str:
     )
 
 
-def draw(runs: StudyRuns, base: list[StudyArm]) -> Figure:
-    """Return the outcomes by attention pattern."""
-    groups = asymmetry.by_level([*base, *runs.arms], AXIS)
-    shown = {labels.level(level): list(of.values()) for level, of in groups.items()}
-    title = f"{TITLE}, scale {labels.scale(runs.scale)}"
-    return studyfigures.outcomes(shown, title, runs.floor, runs.data["ngram_ladder"])
-
-
 def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     """Return the study's finding; each arm is compared with its configuration under `base`."""
     plain = {arm.config: arm for arm in base}
@@ -94,7 +80,7 @@ def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     )
     table = studytables.table(runs, TITLE, [section], runs.arms, compared, [note])
     found, not_found = conclude(runs, base, compared)
-    figures = {NAME: lambda: draw(runs, base)}
+    figures = {NAME: lambda: studyfigures.levels(TITLE, runs, arms, AXIS)}
     return Finding(runs, TITLE, QUESTION, found, not_found, table, figures, runs.arms)
 
 
@@ -104,20 +90,10 @@ def _label(arm: StudyArm) -> str:
 
 def find(source: Source) -> Finding:
     """Return the finding of a source's runs."""
-    runs = source.study(NAME)
-    impl, configs = runs.arms[0].impl, runs.levels("config")
-    return analyse(runs, source.main_arms(runs.scale, impl, configs, **{AXIS: BASE}))
+    return analyse(*variants.load(source, NAME, AXIS, BASE))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of routing_runs.csv, then the root's."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)

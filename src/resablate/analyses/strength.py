@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -18,8 +17,7 @@ from resablate import (
 from resablate.cells import Section
 from resablate.errors import run_command
 from resablate.findings import Finding
-from resablate.results import Result
-from resablate.studyruns import Rows, Source, StudyArm, StudyRuns
+from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME = "strength"
 TITLE = "Skip strength"
@@ -142,15 +140,7 @@ def find(source: Source) -> Finding:
     return analyse(source.study(NAME))
 
 
-def derive(rows: Sequence[Result]) -> dict[Path, str]:
-    """Return every file but the figures; `rows` are of strength_runs.csv."""
-    return findings.derive(find(Rows(rows)))
-
-
-def main() -> None:
-    """Write the study's table, figure and conclusion."""
-    findings.publish(find(Source()))
-
+derive, main = findings.entry_points(find)
 
 if __name__ == "__main__":
     run_command(main)
