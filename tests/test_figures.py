@@ -119,6 +119,17 @@ def test_rungs_that_are_close_get_labels_that_are_apart():
     assert all(a.y1 <= b.y0 for a, b in pairwise(boxes))
 
 
+def test_a_legend_is_as_wide_as_the_figure_at_most():
+    made, (ax,) = plotting.figure(1, 7.0, 3.0)
+    names = [f"a label of some length, {i}" for i in range(5)]
+    for name in names:
+        ax.plot([0, 1], [0, 1], label=name)
+    plotting.legend_below(made, [ax])
+    (legend,) = made.legends
+    assert [text.get_text() for text in legend.get_texts()] == names
+    assert legend.get_window_extent().width <= made.bbox.width
+
+
 def test_no_two_configurations_look_alike_without_colour():
     looks = {(str(look["linestyle"]), look["marker"]) for look in plotting.LINES.values()}
     assert len(looks) == len(plotting.LINES) == 4

@@ -82,18 +82,22 @@ def save(made: Figure, stem: Path) -> None:
 
 
 def legend_below(made: Figure, axes: Iterable[Axes], columns: int = 5) -> None:
-    """Put one legend for all panels under them, each label once."""
+    """Put one legend for all panels under them, each label once, in as many columns as fit."""
     handles = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    made.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=columns,
-        handlelength=3.5,
-    )
+    for n in range(min(columns, len(handles)), 0, -1):
+        legend = made.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=n,
+            handlelength=3.5,
+        )
+        if n == 1 or legend.get_window_extent().width <= made.bbox.width:
+            return
+        legend.remove()
 
 
 def empty(ax: Axes, reason: str) -> None:
