@@ -260,7 +260,7 @@ def test_a_killed_dvc_leaves_no_training(repository, tmp_path, cmd, shell, delay
     training = psutil.Process(int(started.read_text()))
     dvc.kill()
     dvc.wait()
-    wait_for(lambda: ended(training), seconds=10)
+    wait_for(lambda: ended(training))
     assert file.exists() == (delay == 0)
 
 

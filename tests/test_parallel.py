@@ -160,7 +160,7 @@ def test_a_run_that_diverges_ends_every_rank(tmp_path):
     assert "diverged at step" in train(tmp_path, 2, "lr=1e30", "min_lr=1e-1")
     document = json.loads((tmp_path / paths.trial().metrics).read_text())
     assert document["status"] == "diverged"
-    wait_for_the_end_of_all(tmp_path, time.monotonic() + 10)
+    wait_for_the_end_of_all(tmp_path, time.monotonic() + SECONDS)
 
 
 def test_more_ranks_than_micro_batches_are_refused(tmp_path):

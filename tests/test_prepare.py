@@ -124,7 +124,7 @@ def test_workers_end_when_their_parent_is_killed(workspace):
         workers = psutil.Process(process.pid).children()
         assert len(workers) == 2
         process.send_signal(signal.SIGKILL)
-        assert psutil.wait_procs(workers, timeout=10)[1] == []
+        assert psutil.wait_procs(workers, timeout=60)[1] == []
 
 
 def test_prepare_shakespeare(workspace):

@@ -189,7 +189,7 @@ def test_a_killed_sweep_leaves_jobs_that_the_next_one_ends(toy):
     toy.wait_for("began-third")
     assert job_of(toy, "third") != first
     sweep.terminate()
-    printed, _ = sweep.communicate(timeout=60)
+    printed, _ = sweep.communicate(timeout=120)
     assert sweep.returncode == 128 + 15
     assert "continue with: python -m resablate.sweep --slurm train@third\n" in printed
     assert jobs(toy) == ""

@@ -90,7 +90,7 @@ def test_a_killed_training(toy, sequential):
     toy.wait_for("began-nanogpt")
     (training,) = (p for p in toy.processes() if p.cmdline()[1:3] == ["stage.py", "nanogpt"])
     training.kill()
-    printed, _ = sweep.communicate(timeout=60)
+    printed, _ = sweep.communicate(timeout=120)
     assert sweep.returncode == 1
     # The first where the shell gave its place to the training, the second where it waited for it.
     ended = f"exited with {-signal.SIGKILL}", f"exited with {128 + signal.SIGKILL}"
