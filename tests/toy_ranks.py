@@ -18,9 +18,10 @@ write_state = checkpoint.write_state
 
 
 def write_and_hold(path: Path, state: checkpoint.State) -> None:
-    """Write a state, then wait for as long as the folder says so."""
+    """Write a state, then wait for as long as the folder says so, but not for ever."""
     write_state(path, state)
-    while Path("hold").exists():
+    until = time.monotonic() + 120
+    while Path("hold").exists() and time.monotonic() < until:
         time.sleep(0.01)
 
 
