@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from resablate import guard
+from resablate import guard, one_stage
 from resablate.display import Work, read_progress
 
 FOLDER = Path(".sweep")  # ignored by git and DVC
@@ -56,10 +56,9 @@ class StageProcess:
         here = str(Path(sys.executable).parent)
         environment["PATH"] = os.pathsep.join((here, environment.get("PATH", os.defpath)))
         python = (sys.executable, "-P")
-        dvc = (*python, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                (*python, guard.__file__, str(os.getpid()), *dvc),
+                (*python, guard.__file__, str(os.getpid()), *python, one_stage.__file__, name),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

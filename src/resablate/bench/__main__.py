@@ -121,9 +121,7 @@ def main(arguments: argparse.Namespace) -> None:
     if unknown := set(sections) - set(SECTIONS):
         raise UserError(f"bench has no {sorted(unknown)[0]}; it has {', '.join(SECTIONS)}")
     result = read_json(RESULT, "measure everything: python -m resablate bench") if sections else {}
-    print(
-        f"{', '.join(sections or SECTIONS)}: about 15 minutes for all", flush=True
-    )
+    print(f"{', '.join(sections or SECTIONS)}: about 15 minutes for all", flush=True)
     for name in dict.fromkeys((*(sections or SECTIONS), "machine")):
         print(f"{name} ...", flush=True)
         module, function = SECTIONS[name]
