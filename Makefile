@@ -14,7 +14,7 @@ help:
 	@echo "make studies run the open questions' studies (about 3 hours on 2 cores)"
 	@echo "make phase1  the paper's first phase as an experiment of this name; also phase2, phase3"
 	@echo "make test    lint and test (about 10 minutes)"
-	@echo "make bench   measure speed and memory on an idle machine (about 6 minutes)"
+	@echo "make bench   measure speed and memory on an idle machine (about 15 minutes)"
 
 .venv/installed: requirements.lock requirements-numerics.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: $(PYTHON) is Python %d.%d; resablate needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'

@@ -22,7 +22,7 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable
 
-from resablate import guard, pipeline
+from resablate import guard, one_stage, pipeline
 from resablate.display import Work, read_json, read_progress
 from resablate.errors import UserError
 from resablate.files import write_bytes, write_text
@@ -59,8 +59,9 @@ class Cell(Checkpointable):
         # Of a process that a preemption has killed, perhaps on another node: its locks.
         shutil.rmtree(clone / ".dvc/tmp", ignore_errors=True)
         with (self.root / log_of(self.name)).open("ab") as log:
-            status = self._dvc(clone, log, "checkout", *self.inputs) if self.inputs else 0
-            status = status or self._dvc(clone, log, "repro", "--single-item", self.name)
+            dvc = ("-m", "dvc", "checkout")
+            status = self._python(clone, log, *dvc, *self.inputs) if self.inputs else 0
+            status = status or self._python(clone, log, one_stage.__file__, self.name)
         if status:
             time.sleep(SETTLE_S)
         if told or status < 0 or 128 < status < DVC_FAILED:
@@ -71,8 +72,8 @@ class Cell(Checkpointable):
         verdict = {"status": status, "seconds": time.monotonic() - began}
         write_text(_status(self.root, self.name), json.dumps(verdict) + "\n")
 
-    def _dvc(self, clone: Path, log: Any, *arguments: str) -> int:
-        """Run DVC under a guard, which ends it with all that it started when this job ends."""
+    def _python(self, clone: Path, log: Any, *arguments: str) -> int:
+        """Run Python under a guard, which ends it with all that it started when this job ends."""
         python = (sys.executable, "-P")
         here = str(Path(sys.executable).parent)
         progress = str(self.root / log_of(self.name).with_suffix(".progress.json"))
@@ -82,7 +83,7 @@ class Cell(Checkpointable):
             "RESABLATE_PROGRESS": progress,
         }  # fmt: skip
         process = subprocess.Popen(
-            (*python, guard.__file__, str(os.getpid()), *python, "-m", "dvc", *arguments),
+            (*python, guard.__file__, str(os.getpid()), *python, *arguments),
             cwd=clone, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             process_group=0,
         )  # fmt: skip
