@@ -168,12 +168,14 @@ def test_routing_needed_and_not(root):
         return STAYS if run.attention_pattern == "diagonal" else LEARNS
 
     finding = analyse(routing, root, needs_positions)
-    needed = finding.not_found.partition("found to need ")[2].partition("and was found to need ")
-    assert needed[0].startswith("attention to itself")
-    assert needed[2].startswith("attention across positions")
+    assert "was not found to need attention to itself and" in finding.not_found
+    assert "and was found to need attention across positions;" in finding.not_found
     assert "above the 2.486 of a bigram model" in finding.not_found
+    assert "FFNOnly attending to all but itself" in finding.found.partition("; against causal")[2]
     finding = analyse(routing, root, everything(Outcome(2.2, 100)))
-    assert "found to need none; the best run" in finding.not_found
+    needs = "was not found to need attention across positions or attention to itself; the best run"
+    assert needs in finding.not_found
+    assert "was found" not in finding.not_found
     assert "below the 2.486 of a bigram model" in finding.not_found
 
 

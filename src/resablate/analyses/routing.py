@@ -13,7 +13,7 @@ QUESTION = "Does AttnOnly recover by attention across positions, or to itself (C
 def conclude(
     runs: StudyRuns, base: list[StudyArm], compared: dict[str, studytables.Comparison]
 ) -> tuple[str, str]:
-    """Return what each pattern costs, and which way of routing AttnOnly does not need."""
+    """Return what each pattern costs, whom it frees, and which routing AttnOnly does not need."""
     attn = [arm for arm in [*base, *runs.arms] if arm.config == "attn_only"]
     fates = wording.fates(attn, lambda arm: f"AttnOnly attending {_pattern(arm)}")
     costs = [
@@ -31,17 +31,20 @@ def conclude(
         ),
         default=None,
     )
+    others = [arm for arm in [*base, *runs.arms] if arm.config not in ("full", "attn_only")]
+    elsewhere = wording.fates(
+        others, lambda arm: f"{labels.config(arm.config)} attending {_pattern(arm)}"
+    )
     found = (
         f"{wording.setting(runs.scale, attn)}, {fates}; against causal attention its best loss"
-        f" changes by {wording.listed(costs)}."
+        f" changes by {wording.listed(costs)}; {elsewhere}."
     )
     # A pattern that still learns is one whose missing part is not needed.
     spared = [_missing(arm) for arm in runs.select(config="attn_only") if wording.learns(arm)]
     needed = [_missing(arm) for arm in runs.select(config="attn_only") if not wording.learns(arm)]
-    return found, (
-        f"For leaving the floor AttnOnly was not found to need {wording.listed(spared)}, and was"
-        f" found to need {wording.listed(needed)}{_bigram(blind, bigram)}."
-    )
+    parts = [f"was not found to need {' or '.join(spared)}"] if spared else []
+    parts += [f"was found to need {wording.listed(needed)}"] if needed else []
+    return found, (f"For leaving the floor AttnOnly {' and '.join(parts)}{_bigram(blind, bigram)}.")
 
 
 def _bigram(blind: float | None, bigram: float | None) -> str:
