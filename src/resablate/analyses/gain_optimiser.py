@@ -4,6 +4,7 @@ AdamW's step does not change with the scale of the gradients as long as eps is s
 SGD's does. The study `gain` has AdamW with the default eps, for other configurations.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
@@ -13,6 +14,7 @@ from resablate.cells import LOSS, STEP, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.gains import ABSORBED, BY, Ladder
+from resablate.stats import Estimate, estimate, shared
 from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME = "gain_optimiser"
@@ -82,24 +84,35 @@ def conclude(runs: StudyRuns, of: Ladders) -> tuple[str, str]:
     )
 
 
+def change(arm: StudyArm, plain: StudyArm) -> Estimate:
+    """Return how much a gain changes the final loss, paired by seed."""
+    changed, unchanged = arm.by_seed("final_val_loss"), plain.by_seed("final_val_loss")
+    return estimate([changed[s] - unchanged[s] for s in shared(changed, unchanged)])
+
+
 def draw(runs: StudyRuns, of: Ladders) -> Figure:
-    """Return the final loss by gain, a panel a kind and a line an optimiser."""
+    """Return the change of the final loss by gain, a panel a kind and a line an optimiser."""
     kinds = [kind for kind in gains.KINDS if any(kind in ladders for ladders in of.values())]
     figure, axes = plotting.figure(len(kinds), 4.2, 3.8)
     looks = plotting.shades(len(of))
     for ax, kind in zip(axes, kinds, strict=True):
-        for shade, marker, (optimiser, ladders) in zip(looks, "osD^vP*", of.items(), strict=False):
-            arms = ladders[kind].arms if kind in ladders else []
-            at = [gains.value(arm.run) for arm in arms]
-            means = [gains.mean_loss(arm) for arm in arms]
-            stds = [arm.estimate("final_val_loss").std or 0.0 for arm in arms]
-            look = {**shade, "marker": marker, "markersize": 5, "capsize": 2}
+        ax.axhspan(-ABSORBED, ABSORBED, color=plotting.GREY, alpha=0.25, label=f"± {ABSORBED}")
+        for place, (optimiser, ladders) in enumerate(of.items()):
+            if kind not in ladders:
+                continue
+            arms = ladders[kind].arms
+            plain = next(arm for arm in arms if gains.value(arm.run) == 1)
+            found = [change(arm, plain) for arm in arms]
+            # Side by side, for two optimisers that differ in nothing would hide each other.
+            at = [gains.value(arm.run) * 1.05 ** (place - (len(of) - 1) / 2) for arm in arms]
+            look = {**looks[place], "marker": "osD^vP*"[place % 7], "markersize": 5, "capsize": 2}
+            means = [math.nan if e.mean is None else e.mean for e in found]
+            stds = [e.std or 0.0 for e in found]
             ax.errorbar(at, means, stds, label=optimiser, linewidth=1.3, **look)
-        ax.axhline(runs.floor, color=plotting.GREY, linestyle=":", linewidth=1, label="floor")
         ax.set_xscale("log", base=2)
         ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
         ax.set(title=gains.KINDS[kind], xlabel="gain")
-    axes[0].set_ylabel("final validation loss, nats per token")
+    axes[0].set_ylabel("change of the final loss, nats")
     what = f"{TITLE}, {_config(runs)}, scale {labels.scale(runs.scale)}: mean ± std over seeds"
     figure.suptitle(what, fontsize=10.5)
     plotting.legend_below(figure, axes)
