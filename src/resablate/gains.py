@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from resablate.params import Run
-from resablate.stats import estimate
 from resablate.studyruns import StudyArm, mean_column
 
 KINDS = {"runtime": "runtime gain", "start": "gain at start"}
@@ -92,9 +91,3 @@ def ladders(arms: Sequence[StudyArm]) -> dict[str, Ladder]:
         if len(of) > 1:
             made[kind] = Ladder(kind, of)
     return made
-
-
-def mean_loss(arm: StudyArm) -> float:
-    """Return an arm's mean final loss, NaN where it finished no run."""
-    mean = estimate(list(arm.by_seed("final_val_loss").values())).mean
-    return math.nan if mean is None else mean
