@@ -35,12 +35,15 @@ def replaced(text: str, name: str, made: str) -> str:
 
 
 class Lockfile(dvcfile.Lockfile):
-    """A lock of which one stage is seen."""
+    """A lock of which one stage is seen; other locks are as DVC has them."""
 
     stage = ""  # its name
+    own = Path("dvc.lock")  # where it stands
 
     def _text(self) -> str | None:
-        """Return the lock's text; None where it is not as DVC writes it, or not there."""
+        """Return the lock's text; None where it is another, not as DVC writes it, or not there."""
+        if Path(self.path).absolute() != self.own:
+            return None
         try:
             text = Path(self.path).read_text(encoding="utf-8")
         except (OSError, UnicodeError):
@@ -74,7 +77,8 @@ class Lockfile(dvcfile.Lockfile):
 
 def main(address: str) -> int:
     """Run the stage; return DVC's exit status."""
-    Lockfile.stage = address.rpartition(":")[2]
+    file, _, Lockfile.stage = address.rpartition(":")
+    Lockfile.own = Path(file or "dvc.yaml").absolute().with_suffix(".lock")
     dvcfile.Lockfile = Lockfile
     return dvc(["--wait-for-lock", "repro", "--single-item", address])
 
