@@ -58,13 +58,14 @@ def middle(arm: StudyArm) -> Result:
 
 
 def critical_rate(arms: Sequence[StudyArm], floor: float) -> float:
-    """Return the lowest learning rate from which on none leaves the floor; infinite for none.
+    """Return the lowest learning rate from which on none learns at once; infinite for none.
 
-    Counted from the top, so that a rate too low to learn within the budget does not count.
+    A run that leaves the floor late has been thrown onto it too. Counted from the top, so that a
+    rate too low to learn within the budget does not count.
     """
     critical = math.inf
     for arm in sorted(arms, key=lambda arm: arm.run.lr, reverse=True):
-        if fate(middle(arm), floor) not in (FLOOR, DIVERGED):
+        if fate(middle(arm), floor) == LEARNS:
             break
         critical = arm.run.lr
     return critical
@@ -123,7 +124,7 @@ def critical_section(critical: Critical) -> Section:
             for column, rate in rates
         }
         rows[f"width_{width}"] = (f"AttnOnly, width {width}", contents)
-    return Section("Rate from which on the floor is not left", columns, rows)
+    return Section("Rate from which on none learns at once", columns, rows)
 
 
 def conclude(runs: StudyRuns, others: StudyRuns, critical: Critical) -> tuple[str, str]:
@@ -132,8 +133,8 @@ def conclude(runs: StudyRuns, others: StudyRuns, critical: Critical) -> tuple[st
     where = [f"{_by_width(critical, warmup)} with {warmup} warm-up steps" for warmup in ends]
     fates = Counter(fate(run, runs.floor) for arm in runs.arms for run in arm.planned)
     found = (
-        f"{wording.setting(runs.scale, runs.arms)}, the rate from which on AttnOnly ends at the"
-        f" unigram floor is {'; '.join(where)}; {fates[LEARNS]} of {fates.total()} cells learn at"
+        f"{wording.setting(runs.scale, runs.arms)}, the rate from which on AttnOnly does not"
+        f" learn at once is {'; '.join(where)}; {fates[LEARNS]} of {fates.total()} cells learn at"
         f" once, {fates[LATE]} leave the floor late, {fates[FLOOR]} end at it."
     )
     claims = {
@@ -240,7 +241,7 @@ def analyse(runs: StudyRuns, others: StudyRuns) -> Finding:
     note = (
         f"{LEARNS.capitalize()}: off the floor by {AT_ONCE:.0%} of the budget; {FLOOR}: never off"
         f" it; {ABOVE}: never within {ESCAPE_MARGIN} nats of it. The rate in the first section is"
-        " the lowest from which on all higher ones end at the floor or diverge."
+        " the lowest from which on no higher one learns at once."
     )
     title = f"{TITLE}: learning rate × warm-up × width"
     sections = [critical_section(critical), section]
