@@ -264,7 +264,8 @@ def test_command_and_exit_status(here, monkeypatch, capsys, tmp_path):
 def test_lock_files_are_read_as_dvc_reads_them(results, tmp_path):
     from dvc.utils.serialize import load_yaml  # noqa: PLC0415
 
-    for lock in (ROOT / "dvc.lock", results / "dvc.lock", results / "studies/dvc.lock"):
+    locks = [root / file for root in (ROOT, results) for file in ("dvc.lock", "studies/dvc.lock")]
+    for lock in locks:
         assert load_lock(lock) == load_yaml(str(lock))["stages"]
     tricky = "{a: 1e-05, b: yes, c: 1e-5, d: '1', e: ~, f: true, g: -3, h: .5, i: off, j: 1:30, "
     tricky += "k: 6e-4, l: 0.0, m: '', n: , o: .inf, p: 10.}"

@@ -137,10 +137,16 @@ class Planned(NamedTuple):
     keys: list[StudyKey]
 
 
+@lru_cache(maxsize=2)
+def _declared(root: bytes, own: bytes) -> tuple[studies.Studies, params.Params]:
+    """Return all studies and the root's parameters, as long as both files hold this."""
+    return studies.load(), declared.load()
+
+
 @lru_cache(maxsize=32)  # by content, since tables are derived hundreds of times from other runs
 def _plan(name: str, root: bytes, own: bytes) -> tuple[studies.Study, params.Params, list[Planned]]:
     """Return a study, the root's parameters and the study's arms, as long as both files are so."""
-    known, resolved = studies.load(), declared.load()
+    known, resolved = _declared(root, own)
     study = known.study(name)
     arms = [
         Planned(
