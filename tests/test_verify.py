@@ -267,10 +267,10 @@ def test_lock_files_are_read_as_dvc_reads_them(results, tmp_path):
     locks = [root / file for root in (ROOT, results) for file in ("dvc.lock", "studies/dvc.lock")]
     for lock in locks:
         assert load_lock(lock) == load_yaml(str(lock))["stages"]
-    tricky = "{a: 1e-05, b: yes, c: 1e-5, d: '1', e: ~, f: true, g: -3, h: .5, i: off, j: 1:30, "
-    tricky += "k: 6e-4, l: 0.0, m: '', n: , o: .inf, p: 10.}"
+    tricky = "1e-05 yes 1e-5 '1' ~ true -3 .5 off 1:30 6e-4 0.0 '' .inf 10."
+    lines = "".join(f"  k{i}: {value}\n" for i, value in enumerate(("", *tricky.split())))
     path = tmp_path / "dvc.lock"
-    path.write_text(f"stages: {tricky}\n")
+    path.write_text(f"stages:\n{lines}")
     assert load_lock(path) == load_yaml(str(path))["stages"]
 
 
