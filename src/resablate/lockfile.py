@@ -44,18 +44,18 @@ def parse_lock(text: str, name: str = "dvc.lock") -> dict[str, Any]:
     try:
         if found := _LOCK.match(text):
             return {entry[1]: _entry(entry[2]) for entry in _ENTRY.finditer(found[1])}
-        return (yaml.load(text, _Loader) or {}).get("stages", {})
+        return (_parsed(text) or {}).get("stages", {})
     except (yaml.YAMLError, AttributeError) as error:
         raise UserError(f"{name}: not a dvc.lock ({error}); try: git checkout {name}") from None
 
 
 def _entry(text: str) -> dict[str, Any]:
-    return {key: value for part in _PART.findall(text) for key, value in _part(part).items()}
+    return {key: value for part in _PART.findall(text) for key, value in _parsed(part).items()}
 
 
 @lru_cache(maxsize=4096)
-def _part(text: str) -> dict[str, Any]:
-    """Return a part of an entry, once for all stages that have it word for word."""
+def _parsed(text: str) -> Any:
+    """Return what a text holds; parts of entries, once for all stages that share them."""
     return yaml.load(text, _Loader)
 
 
