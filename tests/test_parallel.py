@@ -126,6 +126,7 @@ def test_killed_ranks_leave_no_orphan_and_go_on_to_the_same_bits(two, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=SECONDS)
     wait_for_the_end_of_all(tmp_path, deadline)
+    assert not (tmp_path / paths.trial().metrics).exists(), "killed too late to tell"
     (tmp_path / "hold").unlink()
     assert "resumed at step 1" in train(tmp_path, 2)
     assert outs(tmp_path) == outs(two)
