@@ -109,6 +109,10 @@ class Browser:
         self.call("Page.navigate", url=page.resolve().as_uri() + fragment)
         while self.ask("document.readyState") != "complete":
             pass
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until what happened so far is drawn; input is answered before it is acted on."""
         self.ask("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
 
     def ask(self, expression: str) -> Any:
@@ -125,16 +129,19 @@ class Browser:
         text = {"text": "\r"} if key == "Enter" else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", **code, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **code)
+        self.settle()
 
     def move(self, selector: str, x: float = 0.5, y: float = 0.5) -> tuple[float, float]:
         """Scroll to an element and move the mouse onto it, at these shares of its size."""
+        element = f"document.querySelector({json.dumps(selector)})"
+        self.ask(f"{element}.scrollIntoView({{block: 'center'}})")
+        self.settle()
         box = self.ask(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
-            " return [b.x, b.y, b.width, b.height]; })()"
+            f"(({{x, y, width, height}}) => [x, y, width, height])({element}.getBoundingClientRect())"
         )
         at = (box[0] + x * box[2], box[1] + y * box[3])
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
+        self.settle()
         return at
 
     def click(self, selector: str) -> None:
@@ -142,6 +149,7 @@ class Browser:
         x, y = self.move(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        self.settle()
 
     def media(self, name: str = "", scheme: str = "light", width: int = 0) -> None:
         """Look at the page on paper or in the dark, or in a window of another width."""

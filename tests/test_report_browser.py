@@ -44,6 +44,11 @@ def page(window, made):
     assert window.complaints == []  # no script failed, the page's own policy stopped nothing
 
 
+def becomes(page, expression, expected=True):
+    """Wait for what a press or a click brings about: how soon is the browser's affair."""
+    wait_until(lambda: page.ask(expression) == expected, f"{expression} is {expected}")
+
+
 def focus(page):
     return page.ask("document.activeElement.dataset?.cell ?? document.activeElement.id")
 
@@ -66,10 +71,10 @@ def test_mouse_hover_summarises_and_a_click_opens(page):
     tip = page.ask("document.querySelector('#tip').innerText")
     assert tip.startswith(f"{CELL}: 2.5 nats/token. 1 run, seeds 1337.")
     page.click(LINK)
-    assert page.ask(OPEN)
-    assert page.ask("location.hash") == f"#{CELL}"
+    becomes(page, OPEN)
+    becomes(page, "location.hash", f"#{CELL}")
     page.click("#close")
-    assert not page.ask(OPEN)
+    becomes(page, OPEN, False)
     assert focus(page) == CELL
 
 
@@ -84,9 +89,8 @@ def test_keyboard_reaches_each_number_opens_and_leaves_it(page):
     page.press("ArrowRight")
     page.press("ArrowLeft")
     page.press("Enter")
-    # The key is answered before the page has acted on it.
     wait_until(lambda: focus(page) == "lineage", "the lineage has the focus")
-    assert page.ask(OPEN)
+    becomes(page, OPEN)
     page.press("Escape")
     wait_until(lambda: focus(page) == CELL, "the cell has the focus again")
     assert not page.ask(OPEN)
