@@ -136,10 +136,8 @@ class Browser:
         element = f"document.querySelector({json.dumps(selector)})"
         self.ask(f"{element}.scrollIntoView({{block: 'center'}})")
         self.settle()
-        box = self.ask(
-            f"(({{x, y, width, height}}) => [x, y, width, height])({element}.getBoundingClientRect())"
-        )
-        at = (box[0] + x * box[2], box[1] + y * box[3])
+        box = self.ask(f"{element}.getBoundingClientRect().toJSON()")
+        at = (box["x"] + x * box["width"], box["y"] + y * box["height"])
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
         self.settle()
         return at

@@ -14,35 +14,35 @@ BOUND = "#CC79A7"
 
 
 def outcomes(
-    groups: Mapping[str, Sequence[StudyArm]],
     title: str,
-    floor: float,
-    ladder: Mapping[str, float],
+    runs: StudyRuns,
+    groups: Mapping[str, Sequence[StudyArm]],
     bounds: Sequence[tuple[float, str] | None] = (),
 ) -> Figure:
     """Return every seed's best loss, and the means with their intervals, a group a place in x.
 
+    groups: arms of a study, and those that it borrows, by a name to print.
     bounds: for each group, a loss to mark and what it is, or None.
     """
     figure, (ax,) = plotting.figure(1, max(WIDTH * len(groups) + 1.6, 7.0), 4.4)
-    outcomes_panel(ax, groups, floor, ladder, named=True)
+    outcomes_panel(ax, groups, runs.floor, runs.data["ngram_ladder"], named=True)
     for x, bound in enumerate(bounds):
         if bound is not None:
             loss, name = bound
             ax.plot([x - 0.42, x + 0.42], [loss] * 2, color=BOUND, linewidth=2.5, label=name)
     ax.set_ylabel("best validation loss, nats per token")
-    figure.suptitle(f"{title}: seeds, mean and 95% interval", fontsize=10.5)
+    named = f"{title}, scale {labels.scale(runs.scale)}: seeds, mean and 95% interval"
+    figure.suptitle(named, fontsize=10.5)
     plotting.legend_below(figure, [ax])
     return figure
 
 
-def levels(title: str, runs: StudyRuns, arms: Sequence[StudyArm], axis: str) -> Figure:
-    """Return the outcomes of a study's arms, and of those that it borrows, by their level."""
+def by_level(arms: Sequence[StudyArm], axis: str) -> dict[str, list[StudyArm]]:
+    """Return arms by the printed name of their level."""
     groups: dict[str, list[StudyArm]] = {}
     for arm in arms:
         groups.setdefault(labels.level(arm.levels[axis]), []).append(arm)
-    named = f"{title}, scale {labels.scale(runs.scale)}"
-    return outcomes(groups, named, runs.floor, runs.data["ngram_ladder"])
+    return groups
 
 
 def outcomes_panel(

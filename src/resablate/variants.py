@@ -78,8 +78,7 @@ class Variants:
     def draw(self) -> Figure:
         """Return the outcomes by variant."""
         shown = {self.names[level]: list(group.values()) for level, group in self.groups.items()}
-        title = f"{self.title}, scale {labels.scale(self.runs.scale)}"
-        return studyfigures.outcomes(shown, title, self.runs.floor, self.runs.data["ngram_ladder"])
+        return studyfigures.outcomes(self.title, self.runs, shown)
 
     def finding(self, notes: Mapping[str, str] | tuple[str, ...] = ()) -> Finding:
         """Return the study's finding; each arm is compared with its variant's Full Residual."""

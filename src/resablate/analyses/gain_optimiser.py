@@ -14,7 +14,7 @@ from resablate.cells import LOSS, STEP, Section
 from resablate.errors import run_command
 from resablate.findings import Finding
 from resablate.gains import ABSORBED, BY, Ladder
-from resablate.stats import Estimate, estimate, shared
+from resablate.stats import paired_difference
 from resablate.studyruns import Source, StudyArm, StudyRuns
 
 NAME = "gain_optimiser"
@@ -84,12 +84,6 @@ def conclude(runs: StudyRuns, of: Ladders) -> tuple[str, str]:
     )
 
 
-def change(arm: StudyArm, plain: StudyArm) -> Estimate:
-    """Return how much a gain changes the final loss, paired by seed."""
-    changed, unchanged = arm.by_seed("final_val_loss"), plain.by_seed("final_val_loss")
-    return estimate([changed[s] - unchanged[s] for s in shared(changed, unchanged)])
-
-
 def draw(runs: StudyRuns, of: Ladders) -> Figure:
     """Return the change of the final loss by gain, a panel a kind and a line an optimiser."""
     kinds = [kind for kind in gains.KINDS if any(kind in ladders for ladders in of.values())]
@@ -101,8 +95,9 @@ def draw(runs: StudyRuns, of: Ladders) -> Figure:
             if kind not in ladders:
                 continue
             arms = ladders[kind].arms
-            plain = next(arm for arm in arms if gains.value(arm.run) == 1)
-            found = [change(arm, plain) for arm in arms]
+            losses = [arm.by_seed("final_val_loss") for arm in arms]
+            plain = next(i for i, arm in enumerate(arms) if gains.value(arm.run) == 1)
+            found = [paired_difference(of_gain, losses[plain]) for of_gain in losses]
             # Side by side, for two optimisers that differ in nothing would hide each other.
             at = [gains.value(arm.run) * 1.05 ** (place - (len(of) - 1) / 2) for arm in arms]
             look = {**looks[place], "marker": "osD^vP*"[place % 7], "markersize": 5, "capsize": 2}

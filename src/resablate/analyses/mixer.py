@@ -124,8 +124,7 @@ def draw(runs: StudyRuns, groups: Groups, names: Mapping[str, str]) -> Figure:
         (ladder[str(field + 1)], f"{field + 1}-gram bound") if str(field + 1) in ladder else None
         for field in fields.values()
     ]
-    title = f"{TITLE}, scale {labels.scale(runs.scale)}"
-    return studyfigures.outcomes(shown, title, runs.floor, ladder, bounds)
+    return studyfigures.outcomes(TITLE, runs, shown, bounds)
 
 
 def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:

@@ -67,7 +67,8 @@ def analyse(runs: StudyRuns, base: list[StudyArm]) -> Finding:
     note = "Without a rescue: the root pipeline's runs, AdamW with eps 1e-8."
     table = studytables.table(runs, TITLE, [section], runs.arms, compared, [note])
     found, not_found = conclude(runs, base, compared)
-    figures = {NAME: lambda: studyfigures.levels(TITLE, runs, arms, AXIS)}
+    shown = studyfigures.by_level(arms, AXIS)
+    figures = {NAME: lambda: studyfigures.outcomes(TITLE, runs, shown)}
     return Finding(runs, TITLE, QUESTION, found, not_found, table, figures, runs.arms)
 
 
