@@ -93,7 +93,7 @@ def test_a_plan_by_hand(here, capsys):
     assert (found["cells"], found["n_params"]) == (32, 10_770_816)
     assert found["epochs"] == pytest.approx(49_152_000 / 1_003_854)
     flops = found["training_flops"] + found["evaluation_flops"]
-    hours = flops / (0.25 * 19.5e12) / 3600  # float32 on an A100
+    hours = flops / (0.25 * 312e12) / 3600  # bfloat16 on an A100
     assert found["gpus"]["A100"]["hours"] == pytest.approx(hours)
     assert found["gpus"]["A100"]["dollars"] == pytest.approx(1.30 * hours)
     assert found["here"] is None
