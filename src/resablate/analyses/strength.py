@@ -73,23 +73,42 @@ def conclude(runs: StudyRuns) -> tuple[str, str]:
     for skip, name in SKIPS.items():
         (other,) = SKIPS.keys() - {skip}
         of = thresholds(runs.arms, skip)
-        ends = [
-            f"{_strength(of[held])} with {SKIPS[other]} {held:g}" for held in (min(of), max(of))
-        ]
-        parts.append(f"{name} from {wording.listed(ends)}")
+        ends = [f"{_tried(of[held])} with {SKIPS[other]} {held:g}" for held in (min(of), max(of))]
+        parts.append(f"of the {name} {wording.listed(ends)}")
     learned = sum(wording.learns(arm) for arm in runs.arms)
     stayed = [arm for arm in runs.arms if wording.collapsed(arm)]
-    other = len(runs.arms) - learned - len(stayed)
+    mixed = len(runs.arms) - learned - len(stayed)
     setting = wording.setting(runs.scale, runs.arms)
     found = (
-        f"{setting}, the weakest skip from which on every seed learns is: {'; '.join(parts)};"
+        f"{setting}, the weakest strength from which on every seed learns is {'; '.join(parts)};"
         f" {learned} of {len(runs.arms)} pairs of strengths learn with every seed."
     )
-    weak = [f"({arm.run.attn_skip:g}, {arm.run.ffn_skip:g})" for arm in stayed]
     return found, (
-        f"No seed left the floor with (attention, FFN) skips {wording.listed(weak)}; {other} pairs"
-        " are mixed, and where between two strengths tried the transition lies was not resolved."
+        f"No seed left the floor with {_pairs(stayed) or 'none of the pairs'}; pairs with which"
+        f" some seeds did and some did not: {mixed}; where between two strengths tried the"
+        " transition lies was not resolved."
     )
+
+
+def _tried(value: float) -> str:
+    return f"{value:g}" if math.isfinite(value) else "none of those tried"
+
+
+def _pairs(arms: Sequence[StudyArm]) -> str:
+    """Name pairs of strengths, attention skips that share their FFN skips together."""
+    together: dict[tuple[float, ...], list[float]] = {}
+    for held in strengths(arms, "attn_skip"):
+        paired = strengths([arm for arm in arms if arm.run.attn_skip == held], "ffn_skip")
+        together.setdefault(tuple(paired), []).append(held)
+    return ", nor with ".join(
+        f"attention skip {_numbers(attn)} at FFN skip {_numbers(ffn)}"
+        for ffn, attn in together.items()
+        if ffn
+    )
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return wording.listed(f"{value:g}" for value in values)
 
 
 def draw(runs: StudyRuns) -> Figure:
