@@ -149,6 +149,23 @@ def test_order_and_targets(toy, monkeypatch):
     assert not found.stale
 
 
+@pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's use of pygtrie
+def test_a_plan_reads_its_own_pipeline_and_those_above_it(toy, monkeypatch):
+    monkeypatch.chdir(toy.root)
+    root, below = Path("dvc.yaml"), Path("below/dvc.yaml")
+    alone = plan(root)
+    made = alone.results[0]
+    below.parent.mkdir()
+    copied = f"{{cmd: cp ../{made} copy, deps: [../{made}], outs: [copy]}}"
+    below.write_text(f"stages:\n  copy: {copied}\n")
+    found = plan(below)
+    assert found.names[-1] == "below/dvc.yaml:copy"
+    assert {"check", "prepare"} < found.above["below/dvc.yaml:copy"]
+    assert found.files == [root, below]
+    below.write_text("stages: [")  # as long as it is not asked for
+    assert plan(root) == alone
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

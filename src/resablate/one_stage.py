@@ -1,6 +1,6 @@
 """`dvc repro -s` of one stage, in a time that does not grow with its pipeline's dvc.lock.
 
-    python one_stage.py studies/dvc.yaml:gain@attn_only-run_2-42
+    python -P one_stage.py studies/dvc.yaml:gain@attn_only-run_2-42
 
 DVC parses the whole lock before a stage and once more behind it, in pure Python, and writes all of
 it again: half a minute a stage where a lock has 600 of them. Here only the stage's own entry is
@@ -19,7 +19,14 @@ from dvc.stage import serialize
 from dvc.utils.serialize import dumps_yaml, parse_yaml
 
 # As DVC writes it, and nothing else: entries of stages whose keys are plain and on one line.
-FORM = re.compile(r"schema: '2\.0'\nstages:\n(?:  [\w@.-]+:\n(?:   .*\n)+)*\Z")
+HEAD = "schema: '2.0'\nstages:\n"
+ENTRY = re.compile(r"  ([\w@.-]+):\n(?:   .*\n)+")
+FORM = re.compile(rf"{re.escape(HEAD)}(?:{ENTRY.pattern})*\Z")
+
+
+def entries(text: str) -> dict[str, str]:
+    """Return the text of each stage's entry; none of a lock that is not as DVC writes it."""
+    return {found[1]: found[0] for found in ENTRY.finditer(text)} if FORM.match(text) else {}
 
 
 def entry(text: str, name: str) -> re.Match[str] | None:

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import networkx as nx
+from dvc.dvcfile import load_file
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
 from dvc.repo import Repo, lock_repo
+from dvc.repo.index import Index
 from dvc.scm import SCMError
 from dvc.stage import Stage
-from dvc.utils.serialize import dumps_yaml, parse_yaml_for_update
 
+from resablate import one_stage
 from resablate.errors import UserError
 from resablate.files import write_text
 
@@ -64,7 +66,7 @@ def plan(file: Path, targets: Sequence[str] = (), known: Collection[str] = ()) -
     (`train@*-1337`). Stages in `known` are not looked at: their state is the caller's to know.
     """
     with repository() as repo:
-        graph = repo.index.graph
+        graph = _index(repo, file).graph
         asked = _select([stage for stage in graph if _file(stage) == file], file, targets)
         wanted = set(asked).union(*(nx.descendants(graph, stage) for stage in asked))
         stages = [stage for stage in graph if stage in wanted]
@@ -109,6 +111,17 @@ def cells(names: Collection[str]) -> Cells:
         return Cells(inputs, str(Path(repo.cache.local.path).parents[1]))
 
 
+def _index(repo: Repo, file: Path) -> Index:
+    """Return the stages of a dvc.yaml and of those in the folders above it, whose outs it may need.
+
+    DVC's own index has every pipeline's: seconds for hundreds of runs that have no say here.
+    """
+    folders = [folder for folder in file.absolute().parents if folder.is_relative_to(repo.root_dir)]
+    files = [*(folder / "dvc.yaml" for folder in reversed(folders)), file.absolute()]
+    there = [str(path) for path in dict.fromkeys(files) if path.is_file()]
+    return Index.from_indexes(repo, (Index.from_file(repo, path) for path in there))
+
+
 def _overlap(a: Path, b: Path) -> bool:
     return a.is_relative_to(b) or b.is_relative_to(a)
 
@@ -146,13 +159,8 @@ def order_lock(file: Path) -> None:
     with repository() as repo:
         if not lock.exists():
             return
-        data = parse_yaml_for_update(lock.read_text(encoding="utf-8"), lock)
-        entries = data.get("stages", {})
-        live = [stage.name for stage in repo.index.stages if _file(stage) == file]
+        entries = one_stage.entries(lock.read_text(encoding="utf-8"))
+        live = load_file(repo, str(file.absolute())).resolver.get_keys()
         order = [name for name in live if name in entries]
-        if list(entries) == order:
-            return
-        kept = {name: entries[name] for name in order}
-        entries.clear()
-        entries.update(kept)
-        write_text(lock, dumps_yaml(data))
+        if order and list(entries) != order:
+            write_text(lock, one_stage.HEAD + "".join(entries[name] for name in order))
