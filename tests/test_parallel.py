@@ -18,7 +18,7 @@ from resablate.errors import UserError
 from toy import ENVIRONMENT
 from toy_paper import CELLS, change, create
 from toy_ranks import ACCUMULATION
-from toys import toy_run, toy_trainer
+from toys import toy_run, toy_tokens, toy_trainer
 
 TESTS = Path(__file__).parent
 SECONDS = 120
@@ -26,7 +26,7 @@ SECONDS = 120
 
 def start(folder, ranks, *changes):
     """Start a toy run in a folder."""
-    folder.mkdir(exist_ok=True)
+    toy_tokens(folder / "tokens")
     environment = os.environ | {
         parallel.RANKS: str(ranks),
         "PYTHONPATH": os.pathsep.join((str(TESTS.parent / "src"), str(TESTS))),

@@ -1,7 +1,7 @@
 """A toy run in the current folder, to be shared among ranks: python -m toy_ranks [KEY=NUMBER ...]
 
-The state is saved after every update. While a file `hold` lies in the folder, the run waits
-behind its save.
+Its tokens lie in `tokens`: if ranks wrote them, one would read what another is writing. The state
+is saved after every update. While a file `hold` lies in the folder, the run waits behind its save.
 """
 
 import sys
@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from resablate import checkpoint, parallel, paths, train
+from resablate.data import Tokens
 from resablate.errors import run_command
-from toys import toy_run, toy_tokens
+from toys import toy_run
 
 ACCUMULATION = 8
 
@@ -32,7 +33,7 @@ def main(changes: list[str]) -> None:
     pairs = (change.split("=") for change in changes)
     values = {key: float(text) if "e" in text else int(text) for key, text in pairs}
     run = toy_run(**{"accumulation": ACCUMULATION, "dropout": 0.2, **values})
-    parallel.execute("toy", run, 3, toy_tokens(Path("tokens")), paths.trial())
+    parallel.execute("toy", run, 3, Tokens(Path("tokens"), run.block_size), paths.trial())
 
 
 if __name__ == "__main__":
