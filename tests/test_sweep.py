@@ -4,14 +4,18 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from resablate import allocator
 from resablate.display import (
     Progress,
     Times,
+    Watch,
     Work,
     clock,
     expectations,
@@ -87,6 +91,8 @@ def test_changed_cells_run_and_a_failed_one_stops_only_what_needs_it(toy):
     change(toy, "seed: 1337\n", "seed: 42\n")
     toy.tell("fail-residualgpt")
     printed = toy.sweep("-j", "1", status=1)
+    kept = allocator.keeping(os.environ)[allocator.VARIABLE]
+    assert (toy.side / "began-trial").read_text() == kept
     assert toy.events() == [
         ("began", "residualgpt", os.environ.get("OMP_NUM_THREADS", "None")),
         ("began", "trial", os.environ.get("OMP_NUM_THREADS", "None")),
@@ -202,7 +208,7 @@ def test_time_left_by_hand(tmp_path):
     times = Times(tmp_path / "times.json")
     assert times.left(["train@a"], [], 2) is None
     # A quarter done after 10 s: 40 s in all, 30 left; two like it wait: (30 + 40 + 40) / 2.
-    running = [Work("train@a", 10.0, Progress(1, 4, None))]
+    running = [Work("train@a", 10.0, Progress(1, 4, None), 30.0)]
     assert times.left(["train@b", "train@c"], running, 2) == 55.0
     # 20 s for what has finished before, and for its group; the longest alone takes 30.
     times.record("train@b", 20.0)
@@ -211,22 +217,65 @@ def test_time_left_by_hand(tmp_path):
     assert [clock(s) for s in (7, 754, 3723)] == ["0:07", "12:34", "1:02:03"]
 
 
+def test_the_pace_of_a_resumed_run_is_that_of_the_steps_it_makes(tmp_path, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    watch = Watch("train@a", tmp_path / "a.log")
+    assert watch.look() == Work("train@a", 0.0, None, None)
+    for seconds, step, rest in ((5.0, 300, None), (7.0, 300, None), (15.0, 320, 40.0)):
+        now = 100.0 + seconds
+        watch.file.write_text(json.dumps({"step": step, "steps": 400}))
+        # 20 updates in the 10 s since the first look: 80 more take 40 s.
+        assert watch.look() == Work("train@a", seconds, Progress(step, 400, None), rest)
+
+
 def test_a_fresh_clone_estimates_by_the_committed_records(root):
     for run, line in {
         "main/tiny/residualgpt-full/1337": '{"seconds": 20.5, "from_step": 0}',
         "main/tiny/residualgpt-full/42": '{"seconds": 3.0, "from_step": 390}',  # resumed
         "gain/tiny/full-run_2/7": '{"seconds": 9.0, "from_step": 0}',
         "main/tiny/residualgpt-full/7": "damaged",
+        "paper/gpt124m/residualgpt-full/7": '{"seconds": 8.0, "from_step": 0}',
+        "paper/gpt10m/nanogpt-no_res/7": '{"seconds": 7.0, "from_step": 0}',
+        "start_10m/gpt10m/cold/7": '{"seconds": 6.0, "from_step": 0}',
     }.items():
         path = root / f"metrics/environments/runs/{run}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(line)
-    known = {"train@tiny-residualgpt-full-1337": 20.5, "studies/dvc.yaml:gain@full-run_2-7": 9.0}
+    known = {
+        "train@tiny-residualgpt-full-1337": 20.5,
+        "studies/dvc.yaml:gain@full-run_2-7": 9.0,
+        "paper/dvc.yaml:train_124m@gpt124m-residualgpt-full-7": 8.0,
+        "paper/dvc.yaml:train@gpt10m-nanogpt-no_res-7": 7.0,
+        "paper/dvc.yaml:start_10m@cold-7": 6.0,
+    }
     assert recorded_seconds() == known
     times = Times(root / "times.json", known)
     assert times.left(["train@tiny-residualgpt-full-1337", "train@other"], [], 2) == 20.5
     times.record("train@tiny-residualgpt-full-1337", 10.0)
     assert Times(root / "times.json", known).expected("train@tiny-residualgpt-full-1337") == 10.0
+
+
+FAULTS = """\
+import resource
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for n in range(13):
+    if n == 3:
+        before = faults()
+    b"x" * 100_000_000
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
+def test_memory_that_was_freed_is_used_again_without_the_system():
+    plain = {name: value for name, value in os.environ.items() if name != allocator.VARIABLE}
+    away, kept = (
+        int(subprocess.check_output((sys.executable, "-c", FAULTS), env=environment))
+        for environment in (plain, allocator.keeping(plain))
+    )
+    assert kept < 10 < away  # page faults of ten allocations
+    assert allocator.keeping({allocator.VARIABLE: "own"}) == {allocator.VARIABLE: "own"}
 
 
 def test_expectations(tmp_path):

@@ -15,6 +15,7 @@ from typing import NamedTuple, TextIO
 
 from resablate import paths
 from resablate.files import write_text
+from resablate.paper import PaperKey
 
 LIVE_S = 0.5  # between status lines on a terminal
 PLAIN_S = 30.0  # and elsewhere
@@ -34,6 +35,7 @@ class Work(NamedTuple):
     name: str
     seconds: float
     progress: Progress | None
+    rest: float | None  # seconds that it will still take, by its progress
 
 
 def read_json(path: Path) -> dict:
@@ -55,18 +57,48 @@ def read_progress(path: Path) -> Progress | None:
     return Progress(step, steps, float(loss) if usable else None)
 
 
+class Watch:
+    """Looks at a running stage: how long it has run, how far it has come, how fast it goes on."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        """`log`: of the stage, beside which its progress lies."""
+        self.name, self.file = name, log.with_suffix(".progress.json")
+        self._began = time.monotonic()
+        self._first: tuple[float, int] | None = None  # when a step was first seen, and which
+
+    def look(self) -> Work:
+        """Return where the stage stands.
+
+        Its pace is of the steps since the first look: a resumed run has not made those before.
+        """
+        now, progress = time.monotonic(), read_progress(self.file)
+        if progress is None:
+            return Work(self.name, now - self._began, None, None)
+        then, step = self._first = self._first or (now, progress.step)
+        done = progress.step - step
+        rest = (progress.steps - progress.step) * (now - then) / done if done > 0 else None
+        return Work(self.name, now - self._began, progress, rest)
+
+
 def recorded_seconds() -> dict[str, object]:
     """Return the seconds of each run of which an environment's record is here, by stage."""
     found = {}
     for path in (paths.ENVIRONMENTS / "runs").rglob("*.json"):
         line, names = read_json(path), path.relative_to(paths.ENVIRONMENTS / "runs").parts
         if len(names) == 4 and line.get("from_step") == 0:
-            pipeline, scale, arm, seed = *names[:3], path.stem
-            cell = f"train@{scale}-{arm}-{seed}"
-            found[cell if pipeline == "main" else f"studies/dvc.yaml:{pipeline}@{arm}-{seed}"] = (
-                line.get("seconds")
-            )
+            found[_stage(*names[:3], path.stem)] = line.get("seconds")
     return found
+
+
+def _stage(pipeline: str, scale: str, arm: str, seed: str) -> str:
+    """Return the stage that made a run, from the parts of its path."""
+    if pipeline == "main":
+        return f"train@{scale}-{arm}-{seed}"
+    if pipeline == "paper":
+        impl, _, config = arm.partition("-")
+        return PaperKey(scale, impl, config, seed).stage
+    file = "paper/dvc.yaml" if scale.startswith("gpt") else "studies/dvc.yaml"
+    return f"{file}:{pipeline}@{arm}-{seed}"
 
 
 class Times:
@@ -92,32 +124,31 @@ class Times:
             return self._seconds[name]
         alike = [s for other, s in self._seconds.items() if _group(other) == _group(name)]
         alike = alike or [
-            total
+            work.seconds + work.rest
             for work in running
-            if _group(work.name) == _group(name) and (total := _total(work)) is not None
+            if _group(work.name) == _group(name) and work.rest is not None
         ]
         return sum(alike) / len(alike) if alike else None
 
     def left(self, waiting: Iterable[str], running: Iterable[Work], jobs: int) -> float | None:
         """Return roughly how many seconds are left; None while most stages' times are unknown."""
         running, waiting = list(running), list(waiting)
-        totals = [(work, _total(work) or self.expected(work.name)) for work in running]
-        rest = [max(0.0, total - work.seconds) for work, total in totals if total is not None]
+        rest = [rest for work in running if (rest := self._rest(work)) is not None]
         later = [t for name in waiting if (t := self.expected(name, running)) is not None]
         if 2 * len(rest + later) <= len(running) + len(waiting):
             return None
         return max([sum(rest + later) / jobs, *rest])
 
+    def _rest(self, work: Work) -> float | None:
+        """Return what a running stage will still take, by its progress or by earlier times."""
+        total = self.expected(work.name)
+        if work.rest is None and total is not None:
+            return max(0.0, total - work.seconds)
+        return work.rest
+
 
 def _group(name: str) -> str:
     return name.partition("@")[0]
-
-
-def _total(work: Work) -> float | None:
-    """Return how long a running stage will have taken, from its progress."""
-    if work.progress is None or work.progress.step == 0:
-        return None
-    return work.seconds * work.progress.steps / work.progress.step
 
 
 def clock(seconds: float) -> str:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resablate import numerics, paths, sizes
+from resablate import allocator, numerics, paths, sizes
 from resablate.errors import UserError, run_command
 from resablate.files import write_text
 from resablate.params import Run
@@ -78,7 +78,8 @@ def measured(scale: str, run: Run) -> Costs:
     began, cpu_before = time.monotonic(), _cpu_of_children()
     command = (sys.executable, "-m", "resablate.measure", scale)
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, text=True, **pipes) as process:
+    environment = allocator.keeping(os.environ)  # as a sweep starts it
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
         process.stdin.write(run.model_dump_json())
         process.stdin.close()
         if first := process.stdout.readline():
@@ -126,6 +127,7 @@ def _key(run: Run) -> str:
         else None,
         os.cpu_count(),
         os.environ.get("OMP_NUM_THREADS"),
+        os.environ.get(allocator.VARIABLE),
         Path("/proc/driver/nvidia/version").exists(),
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]

@@ -22,8 +22,8 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable
 
-from resablate import guard, one_stage, pipeline
-from resablate.display import Work, read_json, read_progress
+from resablate import allocator, guard, one_stage, pipeline
+from resablate.display import Watch, read_json
 from resablate.errors import UserError
 from resablate.files import write_bytes, write_text
 from resablate.paths import ENVIRONMENTS
@@ -77,7 +77,7 @@ class Cell(Checkpointable):
         python = (sys.executable, "-P")
         here = str(Path(sys.executable).parent)
         progress = str(self.root / log_of(self.name).with_suffix(".progress.json"))
-        environment = os.environ | ONE_THREAD | {
+        environment = allocator.keeping(os.environ) | ONE_THREAD | {
             "OMP_NUM_THREADS": os.environ.get("SLURM_CPUS_PER_TASK", "1"),
             "PATH": os.pathsep.join((here, os.environ.get("PATH", os.defpath))),
             "RESABLATE_PROGRESS": progress,
@@ -149,13 +149,7 @@ class Job:
         self.cell, self.number, self.tries = cell, number, 1
         self.name, self.log = cell.name, log_of(cell.name)
         self.state, self._restarts = "PENDING", 0
-        self._began = time.monotonic()
-
-    @property
-    def work(self) -> Work:
-        """What the display shows of it."""
-        progress = read_progress(self.log.with_suffix(".progress.json"))
-        return Work(self.name, time.monotonic() - self._began, progress)
+        self.watch = Watch(cell.name, self.log)
 
     def tail(self) -> list[str]:
         """Return the last lines of its log."""
@@ -166,7 +160,7 @@ class Job:
         if restarts > self._restarts:
             say(f"{self.name} was requeued by Slurm; it will go on where it was saved")
         if self.state == "PENDING" != state:
-            self._began = time.monotonic()
+            self.watch = Watch(self.name, self.log)
             say(f"{self.name} started as Slurm's job {self.number}")
         self.state, self._restarts = state, restarts
 

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from resablate import guard, one_stage
-from resablate.display import Work, read_progress
+from resablate import allocator, guard, one_stage
+from resablate.display import Watch
 
 FOLDER = Path(".sweep")  # ignored by git and DVC
 LOGS = FOLDER / "slurm"  # of jobs on a cluster
@@ -47,11 +47,11 @@ class StageProcess:
         """
         self.name = name
         self.log = log_path(name)
-        self._progress = self.log.with_suffix(".progress.json")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._progress.unlink(missing_ok=True)
-        environment = os.environ | (ONE_THREAD if pinned else {})
-        environment["RESABLATE_PROGRESS"] = str(self._progress.absolute())
+        self.watch = Watch(name, self.log)
+        self.watch.file.unlink(missing_ok=True)
+        environment = allocator.keeping(os.environ) | (ONE_THREAD if pinned else {})
+        environment["RESABLATE_PROGRESS"] = str(self.watch.file.absolute())
         # Stages call `python`: the one that runs this sweep.
         here = str(Path(sys.executable).parent)
         environment["PATH"] = os.pathsep.join((here, environment.get("PATH", os.defpath)))
@@ -66,19 +66,12 @@ class StageProcess:
                 process_group=0,
                 pass_fds=(lock,),
             )
-        self._began = time.monotonic()
-
-    @property
-    def work(self) -> Work:
-        """What the display shows of it."""
-        seconds = time.monotonic() - self._began
-        return Work(self.name, seconds, read_progress(self._progress))
 
     def status(self) -> int | None:
         """Return the exit status, or None while it runs."""
         status = self._process.poll()
         if status is not None:
-            self._progress.unlink(missing_ok=True)
+            self.watch.file.unlink(missing_ok=True)
         return status
 
     def executed(self) -> bool:

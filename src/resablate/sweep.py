@@ -177,7 +177,7 @@ class Sweep:
 
     def _finish(self, stage: StageProcess) -> None:
         """Book a stage that has ended."""
-        seconds = stage.work.seconds
+        seconds = stage.watch.look().seconds
         if stage.status():
             stage.kill()  # the guard's group, in case that the guard itself was killed
             self._failed[stage.name] = stage
@@ -193,8 +193,8 @@ class Sweep:
     def _show(self, waiting: list[str], away: dict[str, Job]) -> None:
         queued = [name for name, job in away.items() if job.state != "RUNNING"]
         waiting = waiting + queued
-        running = [job.work for name, job in away.items() if name not in queued]
-        running += [stage.work for stage in self._running]
+        running = [job.watch.look() for name, job in away.items() if name not in queued]
+        running += [stage.watch.look() for stage in self._running]
         left = self._times.left(waiting, running, self._jobs)
         counts = (
             f"{len(self._done)} done, {len(running)} running, {len(waiting)} left,"

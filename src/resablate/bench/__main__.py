@@ -41,11 +41,15 @@ def table(result: dict[str, Any]) -> str:
                 f" {v['share_of_gemm_peak']:.0%} | {v['peak_memory_mb']:,.0f} MB |"
             )
     prepare, dag, sweep = result["prepare"], result["dag"], result["sweep"]
-    owt = result["openwebtext"]
+    owt, kept = result["openwebtext"], result["kept_memory"]
     lines += [
         "",
         f"Portable numerics, the default at `tiny`: {result['portable_cost']:.2f}× the time of a"
         " step with native ones, which the table has.",
+        "",
+        "Memory kept from step to step (src/resablate/allocator.py), which the table leaves out:"
+        f" {kept['tiny']:.2f}× the speed at `tiny`, {kept['tiny_owt']:.2f}× with GPT-2's"
+        " vocabulary.",
         "",
         f"Byte-pair tokens: {prepare['ours']['mb_per_s']:.1f} MB/s,"
         f" {prepare['ours_over_one_process']:.2f}× one process of tiktoken, all processes together"
@@ -89,6 +93,7 @@ def memory(of: dict[str, Any]) -> str:
 SECTIONS = {  # module here, function; imported when measured, since --help needs no PyTorch
     "steps": ("steps", "measure"),
     "portable_cost": ("steps", "portable_cost"),
+    "kept_memory": ("steps", "kept_memory"),
     "prepare": ("pipeline", "prepare"),
     "openwebtext": ("openwebtext", "measure"),
     "gpt124m": ("large", "measure"),

@@ -5,12 +5,12 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from resablate import environment, numerics, params
+from resablate import allocator, environment, numerics, params, sizes
 from resablate.bench import peak_memory_mb, seconds_of
 from resablate.bench.plain import PlainGPT
 from resablate.dropout import Masks
@@ -21,7 +21,6 @@ from resablate.optimiser import AdamW
 from resablate.params import Run
 from resablate.train import total_norm
 
-VOCAB = 65
 VARIANTS = ("plain float32", "plain bfloat16", "ours float32", "ours bfloat16")
 
 
@@ -36,6 +35,7 @@ class Shape(NamedTuple):
 
 SHAPES = (Shape("tiny", 16, 1, 25), Shape("gpt10m", 8, 0, 7), Shape("gpt10m", 32, 0, 4))
 WARM_UP = 2  # rounds that are not counted
+PROCESSES = 3  # of each kind, where a process is of one kind
 CPU = torch.device("cpu")
 
 
@@ -59,8 +59,9 @@ def make_step(shape: Shape, variant: str) -> Callable[[], None]:
     run = bench_run(shape, dtype)
     generator = torch.Generator().manual_seed(1)
     size = (2, run.batch_size, run.block_size)
-    tokens, targets = torch.randint(0, VOCAB, size, generator=generator)
-    start = GPT(run, VOCAB)
+    vocab = sizes.VOCABULARY[run.dataset]
+    tokens, targets = torch.randint(0, vocab, size, generator=generator)
+    start = GPT(run, vocab)
     start.init(1)
     return (
         _ours(run, start, tokens, targets)
@@ -85,7 +86,7 @@ def _ours(run: Run, model: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> 
 
 
 def _plain(run: Run, start: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
-    model = PlainGPT(run, VOCAB)
+    model = PlainGPT(run, sizes.VOCABULARY[run.dataset])
     model.load_state_dict(start.state_dict())
     groups = [
         {
@@ -110,7 +111,7 @@ def _plain(run: Run, start: GPT, tokens: torch.Tensor, targets: torch.Tensor) ->
 def step_flops(run: Run) -> float:
     """Return the floating-point operations of a step: 6 per weight and token, attention causal."""
     C, L, T = run.n_embd, run.n_layer, run.block_size
-    weights = 12 * L * C * C + VOCAB * C
+    weights = 12 * L * C * C + sizes.VOCABULARY[run.dataset] * C
     return run.tokens_per_step * (6.0 * weights + 6.0 * L * C * T)
 
 
@@ -172,19 +173,29 @@ def main(index: int, variant: str) -> None:
 
 
 def portable_cost() -> float:
-    """Return how much longer a step at `tiny` takes with portable numerics: medians, in turn."""
-    times: dict[bool, list[float]] = {True: [], False: []}
-    command = [sys.executable, "-m", "resablate.bench.steps"]
-    for portable in (True, False) * 3:
-        environment = os.environ | (numerics.PINS if portable else {})
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        times[portable].append(float(done.stdout))
-    return round(statistics.median(times[True]) / statistics.median(times[False]), 3)
+    """Return how much longer a step at `tiny` takes with portable numerics."""
+    return _ratio("tiny", os.environ | numerics.PINS, os.environ)
 
 
-def time_step() -> None:
-    """Print the median time of a step at `tiny`, seconds, with this process's numerics."""
-    shape = SHAPES[0]
+def kept_memory() -> dict[str, float]:
+    """Return how much longer a step takes that gives its memory back to the system, by scale."""
+    plain = {name: value for name, value in os.environ.items() if name != allocator.VARIABLE}
+    return {scale: _ratio(scale, plain, allocator.keeping(plain)) for scale in ("tiny", "tiny_owt")}
+
+
+def _ratio(scale: str, *environments: Mapping[str, str]) -> float:
+    """Return a step's time in the first environment over that in the second: medians, in turn."""
+    times: tuple[list[float], list[float]] = ([], [])
+    command = [sys.executable, "-m", "resablate.bench.steps", scale]
+    for _ in range(PROCESSES):
+        for variables, of in zip(environments, times, strict=True):
+            of.append(float(subprocess.check_output(command, env=variables, text=True)))
+    return round(statistics.median(times[0]) / statistics.median(times[1]), 3)
+
+
+def time_step(scale: str) -> None:
+    """Print the median time of a step, seconds, with this process's numerics and allocator."""
+    shape = Shape(scale, 16, 1, 25)
     torch.set_num_threads(shape.threads)
     torch.backends.mkldnn.enabled = not numerics.is_pinned()
     step = make_step(shape, "ours float32")
@@ -192,4 +203,4 @@ def time_step() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2]) if sys.argv[1:] else time_step()
+    main(int(sys.argv[1]), sys.argv[2]) if sys.argv[2:] else time_step(sys.argv[1])

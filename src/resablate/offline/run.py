@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from resablate import dag, params, parent, sizes
+from resablate import allocator, dag, params, parent, sizes
 from resablate.dag import Cell
 from resablate.errors import UserError
 from resablate.offline import pack
@@ -21,7 +21,7 @@ TIME_IS_UP = 3  # exit status
 
 def command(cell: Cell) -> tuple[list[str], dict[str, str]]:
     """Return a cell's command and the environment to run it in, without a shell."""
-    environment = dict(os.environ)
+    environment = allocator.keeping(os.environ)
     arguments = shlex.split(cell.cmd)
     while "=" in arguments[0]:
         name, _, value = arguments.pop(0).partition("=")
