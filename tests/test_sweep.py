@@ -259,22 +259,23 @@ def test_a_fresh_clone_estimates_by_the_committed_records(root):
 FAULTS = """\
 import resource
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for n in range(13):
-    if n == 3:
-        before = faults()
-    b"x" * 100_000_000
-print(faults() - before)
+for size in (50_000_000, 100_000_000):
+    for n in range(13):
+        if n == 3:
+            before = faults()
+        b"x" * size
+    print(faults() - before)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
-def test_memory_that_was_freed_is_used_again_without_the_system():
+def test_memory_that_was_freed_is_used_again_unless_it_is_large():
     plain = {name: value for name, value in os.environ.items() if name != allocator.VARIABLE}
-    away, kept = (
-        int(subprocess.check_output((sys.executable, "-c", FAULTS), env=environment))
+    (away, _), (kept, large) = (
+        map(int, subprocess.check_output((sys.executable, "-c", FAULTS), env=environment).split())
         for environment in (plain, allocator.keeping(plain))
     )
-    assert kept < 10 < away  # page faults of ten allocations
+    assert kept < 10 < min(away, large)  # page faults of ten allocations
     assert allocator.keeping({allocator.VARIABLE: "own"}) == {allocator.VARIABLE: "own"}
 
 
