@@ -11,7 +11,7 @@ export PYTHONPATH := src
 help:
 	@echo "make repro   run the whole pipeline on real data (about 8 minutes on 2 cores)"
 	@echo "make report  open the page of results"
-	@echo "make studies run the open questions' studies (about 4.5 hours on 2 cores)"
+	@echo "make studies run the open questions' studies (under 4 hours on 2 cores)"
 	@echo "make phase1  the paper's first phase as an experiment of this name; also phase2, phase3"
 	@echo "make test    lint and test (about 10 minutes)"
 	@echo "make bench   measure speed and memory on an idle machine (about 15 minutes)"

@@ -49,8 +49,8 @@ def thresholds(arms: Sequence[StudyArm], skip: str) -> dict[float, float]:
     }
 
 
-def _strength(value: float) -> str:
-    return f"{value:g}" if math.isfinite(value) else "none"
+def _strength(value: float, none: str = "none") -> str:
+    return f"{value:g}" if math.isfinite(value) else none
 
 
 def thresholds_section(arms: Sequence[StudyArm], skip: str) -> Section:
@@ -73,7 +73,10 @@ def conclude(runs: StudyRuns) -> tuple[str, str]:
     for skip, name in SKIPS.items():
         (other,) = SKIPS.keys() - {skip}
         of = thresholds(runs.arms, skip)
-        ends = [f"{_tried(of[held])} with {SKIPS[other]} {held:g}" for held in (min(of), max(of))]
+        ends = [
+            f"{_strength(of[held], 'none of those tried')} with {SKIPS[other]} {held:g}"
+            for held in (min(of), max(of))
+        ]
         parts.append(f"of the {name} {wording.listed(ends)}")
     learned = sum(wording.learns(arm) for arm in runs.arms)
     stayed = [arm for arm in runs.arms if wording.collapsed(arm)]
@@ -88,10 +91,6 @@ def conclude(runs: StudyRuns) -> tuple[str, str]:
         f" some seeds did and some did not: {mixed}; where between two strengths tried the"
         " transition lies was not resolved."
     )
-
-
-def _tried(value: float) -> str:
-    return f"{value:g}" if math.isfinite(value) else "none of those tried"
 
 
 def _pairs(arms: Sequence[StudyArm]) -> str:
