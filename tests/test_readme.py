@@ -125,12 +125,18 @@ def test_dag_picture_is_dvcs_own():
     assert between("dag").strip() == drawn.strip()
 
 
-def test_the_table_is_that_of_the_committed_run():
-    table = (ROOT / "metrics/tables/table5.md").read_text(encoding="utf-8")
-    rows = table.split("\n\n")[1].splitlines()  # its first section
-    shown = between("table 5").splitlines()
+@pytest.mark.parametrize(
+    ("marker", "path", "section", "lines"),
+    [
+        ("table 5", "metrics/tables/table5.md", 1, 4),
+        ("table 3 at 10M", "metrics/paper/tables/table3.md", 4, 3),
+    ],
+)
+def test_the_tables_are_those_of_the_committed_runs(marker, path, section, lines):
+    rows = (ROOT / path).read_text(encoding="utf-8").split("\n\n")[section].splitlines()
+    shown = between(marker).splitlines()
     assert [line for line in rows if line in shown] == shown
-    assert len(shown) >= 4
+    assert len(shown) >= lines
 
 
 def test_the_studies_are_those_that_are_committed():
