@@ -57,14 +57,24 @@ def read_progress(path: Path) -> Progress | None:
     return Progress(step, steps, float(loss) if usable else None)
 
 
+def progress_of(log: Path) -> Path:
+    """Return where the stage of a log writes how far it has come."""
+    return log.with_suffix(".progress.json")
+
+
 class Watch:
     """Looks at a running stage: how long it has run, how far it has come, how fast it goes on."""
 
     def __init__(self, name: str, log: Path) -> None:
         """`log`: of the stage, beside which its progress lies."""
-        self.name, self.file = name, log.with_suffix(".progress.json")
+        self.name, self.file = name, progress_of(log)
         self._began = time.monotonic()
         self._first: tuple[float, int] | None = None  # when a step was first seen, and which
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._began
 
     def look(self) -> Work:
         """Return where the stage stands.
@@ -73,11 +83,11 @@ class Watch:
         """
         now, progress = time.monotonic(), read_progress(self.file)
         if progress is None:
-            return Work(self.name, now - self._began, None, None)
+            return Work(self.name, self.seconds, None, None)
         then, step = self._first = self._first or (now, progress.step)
         done = progress.step - step
         rest = (progress.steps - progress.step) * (now - then) / done if done > 0 else None
-        return Work(self.name, now - self._began, progress, rest)
+        return Work(self.name, self.seconds, progress, rest)
 
 
 def recorded_seconds() -> dict[str, object]:

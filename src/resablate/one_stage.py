@@ -20,7 +20,8 @@ from dvc.utils.serialize import dumps_yaml, parse_yaml
 
 # As DVC writes it, and nothing else: entries of stages whose keys are plain and on one line.
 HEAD = "schema: '2.0'\nstages:\n"
-ENTRY = re.compile(r"  ([\w@.-]+):\n(?:   .*\n)+")
+STAGE = r"  {}:\n(?:   .*\n)+"
+ENTRY = re.compile(STAGE.format(r"([\w@.-]+)"))
 FORM = re.compile(rf"{re.escape(HEAD)}(?:{ENTRY.pattern})*\Z")
 
 
@@ -31,7 +32,7 @@ def entries(text: str) -> dict[str, str]:
 
 def entry(text: str, name: str) -> re.Match[str] | None:
     """Return where a stage stands in the text of a lock."""
-    return re.search(rf"^  {re.escape(name)}:\n(?:   .*\n)+", text, re.MULTILINE)
+    return re.search("(?<=\n)" + STAGE.format(re.escape(name)), text)
 
 
 def replaced(text: str, name: str, made: str) -> str:

@@ -22,12 +22,12 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable
 
-from resablate import allocator, guard, one_stage, pipeline
-from resablate.display import Watch, read_json
+from resablate import guard, one_stage, pipeline
+from resablate.display import Watch, progress_of, read_json
 from resablate.errors import UserError
 from resablate.files import write_bytes, write_text
 from resablate.paths import ENVIRONMENTS
-from resablate.stage_process import LOGS, ONE_THREAD, last_lines
+from resablate.stage_process import LOGS, ONE_THREAD, environment, last_lines
 
 CLONES = Path(".dvc/tmp/exps/slurm")
 POLL_S = 2.0  # between questions to the controller, which serves others too
@@ -75,17 +75,12 @@ class Cell(Checkpointable):
     def _python(self, clone: Path, log: Any, *arguments: str) -> int:
         """Run Python under a guard, which ends it with all that it started when this job ends."""
         python = (sys.executable, "-P")
-        here = str(Path(sys.executable).parent)
-        progress = str(self.root / log_of(self.name).with_suffix(".progress.json"))
-        environment = allocator.keeping(os.environ) | ONE_THREAD | {
-            "OMP_NUM_THREADS": os.environ.get("SLURM_CPUS_PER_TASK", "1"),
-            "PATH": os.pathsep.join((here, os.environ.get("PATH", os.defpath))),
-            "RESABLATE_PROGRESS": progress,
-        }  # fmt: skip
+        threads = {"OMP_NUM_THREADS": os.environ.get("SLURM_CPUS_PER_TASK", "1")}
+        progress = progress_of(self.root / log_of(self.name))
         process = subprocess.Popen(
             (*python, guard.__file__, str(os.getpid()), *python, *arguments),
-            cwd=clone, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            process_group=0,
+            cwd=clone, env=environment(progress) | ONE_THREAD | threads,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0,
         )  # fmt: skip
         try:
             return process.wait()

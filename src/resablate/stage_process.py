@@ -36,6 +36,15 @@ def last_lines(log: Path) -> list[str]:
     return [line for line in lines if line][-TAIL_LINES:]
 
 
+def environment(progress: Path) -> dict[str, str]:
+    """Return the environment of a stage: `python` is the one that runs here, its memory is kept."""
+    kept = allocator.keeping(os.environ)
+    here = str(Path(sys.executable).parent)
+    kept["PATH"] = os.pathsep.join((here, kept.get("PATH", os.defpath)))
+    kept["RESABLATE_PROGRESS"] = str(progress)
+    return kept
+
+
 class StageProcess:
     """`dvc repro -s` of one stage, under a guard that ends it when the sweep is gone."""
 
@@ -50,11 +59,6 @@ class StageProcess:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.watch = Watch(name, self.log)
         self.watch.file.unlink(missing_ok=True)
-        environment = allocator.keeping(os.environ) | (ONE_THREAD if pinned else {})
-        environment["RESABLATE_PROGRESS"] = str(self.watch.file.absolute())
-        # Stages call `python`: the one that runs this sweep.
-        here = str(Path(sys.executable).parent)
-        environment["PATH"] = os.pathsep.join((here, environment.get("PATH", os.defpath)))
         python = (sys.executable, "-P")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -62,7 +66,7 @@ class StageProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=environment(self.watch.file.absolute()) | (ONE_THREAD if pinned else {}),
                 process_group=0,
                 pass_fds=(lock,),
             )

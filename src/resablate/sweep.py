@@ -177,7 +177,7 @@ class Sweep:
 
     def _finish(self, stage: StageProcess) -> None:
         """Book a stage that has ended."""
-        seconds = stage.watch.look().seconds
+        seconds = stage.watch.seconds
         if stage.status():
             stage.kill()  # the guard's group, in case that the guard itself was killed
             self._failed[stage.name] = stage

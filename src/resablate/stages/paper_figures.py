@@ -87,7 +87,7 @@ def gaps(ax: Axes, of: Sequence[Data]) -> None:
             values = _percent(data, impl)
             at = x + shift[impl]
             if not values:
-                _write(ax, at, "not run", looks[impl])
+                _write(ax, at, "not both run", looks[impl])
                 continue
             mean = sum(values) / len(values)
             xs = plotting.beside(at, len(values), 0.15)
@@ -95,8 +95,11 @@ def gaps(ax: Axes, of: Sequence[Data]) -> None:
             ax.plot([at - 0.13, at + 0.13], [mean, mean], color=looks[impl], linewidth=1.5)
             ax.annotate(f"{mean:+.1f}%", (at, max(values)), **figures.ABOVE)
             label = None
-    ax.axhline(0, color=plotting.GREY, linewidth=0.8, linestyle=":", zorder=0)
-    ax.margins(y=0.15)
+    if ax.lines:
+        ax.axhline(0, color=plotting.GREY, linewidth=0.8, linestyle=":", zorder=0)
+        ax.margins(y=0.15)
+    else:
+        ax.set_yticks([])  # no number to read there
     plotting.categories(ax, [labels.scale(data.scale) for data in of])
     ax.set_ylabel("gap, % of Full's mean")
 
