@@ -79,6 +79,9 @@ def figure5(of: Sequence[Data]) -> Figure:
 def gaps(ax: Axes, of: Sequence[Data]) -> None:
     """Draw best_val_loss of each AttnOnly seed in percent above the mean of Full."""
     impls = list(dict.fromkeys(impl for data in of for impl in data.impls))
+    if not any(_percent(data, impl) for data in of for impl in data.impls):
+        plotting.empty(ax, "AttnOnly and Full not both run")
+        return
     shift = dict(zip(impls, plotting.beside(0, len(impls), WIDER), strict=True))
     looks = dict(zip(impls, plotting.OTHER_COLORS, strict=False))
     for i, impl in enumerate(impls):
@@ -95,11 +98,8 @@ def gaps(ax: Axes, of: Sequence[Data]) -> None:
             ax.plot([at - 0.13, at + 0.13], [mean, mean], color=looks[impl], linewidth=1.5)
             ax.annotate(f"{mean:+.1f}%", (at, max(values)), **figures.ABOVE)
             label = None
-    if ax.lines:
-        ax.axhline(0, color=plotting.GREY, linewidth=0.8, linestyle=":", zorder=0)
-        ax.margins(y=0.15)
-    else:
-        ax.set_yticks([])  # no number to read there
+    ax.axhline(0, color=plotting.GREY, linewidth=0.8, linestyle=":", zorder=0)
+    ax.margins(y=0.15)
     plotting.categories(ax, [labels.scale(data.scale) for data in of])
     ax.set_ylabel("gap, % of Full's mean")
 
