@@ -174,6 +174,14 @@ def test_figures_of_what_is_there(written):
     assert drawn == [f"figure{n}.{kind}" for n in range(1, 6) for kind in ("png", "svg")]
 
 
+def test_figures_show_the_papers_implementation_or_else_the_one_that_ran(written):
+    paper_aggregate.main()
+    assert [data.prefer("nanogpt") for data in paper_figures.load()] == ["residualgpt", "nanogpt"]
+    fake_runs.write_run(written, key("full", 7, "nanogpt"))
+    paper_aggregate.main()
+    assert paper_figures.load()[0].prefer("nanogpt") == "nanogpt"
+
+
 def test_figures_without_any_run(root):
     write_grids(root)
     copy_registry(root)

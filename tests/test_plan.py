@@ -170,21 +170,26 @@ def test_costs_by_hand():
 
 def test_a_large_shape_is_measured_small_and_a_gpu_whole():
     run = resolve("gpt124m")
-    small = measure.shrunk(run, "cpu")
-    assert (small.batch_size, small.accumulation, small.n_eval_batches) == (1, 1, 2)
-    assert measure.shrunk(run, "cuda").batch_size == 16
-    assert measure.shrunk(resolve("tiny"), "cpu").batch_size == 16
+    rate = 2e12  # FLOP/s of GEMM, of which a step reaches half
+    small = measure.shrunk(run, "cpu", rate)
+    assert (small.batch_size, small.accumulation, small.n_eval_batches) == (3, 1, 2)
+    assert measure.shrunk(run, "cuda", rate).batch_size == 16
+    assert measure.shrunk(resolve("tiny"), "cpu", rate).batch_size == 16
+    # 3 s of the 1.16 that a micro-batch of 64 sequences takes at 1e12 FLOP/s; at a tenth of that, a
+    # quarter of the sequences
+    assert measure.shrunk(resolve("gpt10m"), "cpu", rate).batch_size == 64
+    assert measure.shrunk(resolve("gpt10m"), "cpu", rate / 10).batch_size == 16
 
 
 def test_measuring_trains_and_scales(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "SECONDS", 0.01)
     run = toy_run(accumulation=4, batch_size=4)
     toy_tokens(tmp_path)
-    whole = measure.measure(run, tmp_path)
+    whole = measure.measure(run, run, tmp_path)
     assert whole["batch"] == 4
     assert all(whole[name] > 0 for name in ("micro", "update", "row", "token", "memory"))
-    monkeypatch.setattr(measure, "PASS_FLOPS", 1.0)
-    assert measure.measure(run, tmp_path)["batch"] == 1
+    one = measure.shrunk(run, "cpu", rate=1.0)
+    assert measure.measure(run, one, tmp_path)["batch"] == 1
 
 
 @pytest.fixture

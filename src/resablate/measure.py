@@ -33,10 +33,12 @@ from resablate.params import Run
 LIMIT = 60.0  # seconds to measure a shape for, at most
 GEMM = 2048  # rows and columns of the matrix product whose rate is taken
 GEMM_SHARE = 0.5  # of that rate, which a step reaches; 0.54 to 0.60 at gpt10m in metrics/bench.json
-FORWARDS = (3, 3, 1, 6)  # of a gradient, the update's one, a batch, a row, in forward passes
-PASS_FLOPS = 3e11  # of a measured micro-batch on a CPU, at most: about half a second
+GRADIENT = 3  # in forward passes
+FORWARDS = (GRADIENT, GRADIENT, 1, 6)  # of a gradient, the update's one, a batch, a row
+PASS_SECONDS = 3.0  # of a measured micro-batch on a CPU, forward and backward, at most
 SECONDS = 2.0  # that each thing is measured for, at least, unless it has been done CALLS times
 CALLS = 200
+WARM_UP = 3  # gradients before that: kernels load, memory comes from the system, once and for all
 EVALUATED = 2  # validation batches of a measured evaluation
 SYNTHETIC = 100_000  # tokens that stand in for a data set which is not prepared
 KIB = 1024  # the unit of ru_maxrss
@@ -179,14 +181,15 @@ def _forward(run: Run, rate: float) -> float:
 
 def expected(run: Run, rate: float) -> float:
     """Return about how many seconds it takes to measure a shape, shrunk as it is measured."""
-    return sum(max(2 * SECONDS, n * _forward(run, rate)) for n in FORWARDS)
+    forward = _forward(run, rate)
+    return WARM_UP * GRADIENT * forward + sum(max(2 * SECONDS, n * forward) for n in FORWARDS)
 
 
 def estimated(run: Run, rate: float, device: str, threads: int) -> dict[str, Any]:
     """Return what `measure` returns, from FLOPs and the rate of GEMM alone."""
     forward = _forward(run, rate)
     return {
-        "micro": 3 * forward,
+        "micro": GRADIENT * forward,
         "update": 0.0,
         "row": (run.n_eval_batches + 1) * forward,  # its batches, and the hidden states of one
         "token": forward / (run.batch_size * run.block_size),
@@ -200,12 +203,12 @@ def estimated(run: Run, rate: float, device: str, threads: int) -> dict[str, Any
     }
 
 
-def shrunk(run: Run, device: str) -> Run:
+def shrunk(run: Run, device: str, rate: float) -> Run:
     """Return the run with as few sequences as can be measured soon, and one micro-batch."""
     batch = run.batch_size
     if device == "cpu":
-        sequence = sizes.flops_per_token(run) * run.block_size
-        batch = max(1, min(batch, int(PASS_FLOPS / sequence)))
+        share = PASS_SECONDS / (GRADIENT * _forward(run, rate))
+        batch = max(1, min(batch, int(share * batch)))
     fewer = {"batch_size": batch, "accumulation": 1}
     return run.model_copy(update=fewer | {"n_eval_batches": min(EVALUATED, run.n_eval_batches)})
 
@@ -219,14 +222,15 @@ def measure_within_limit(run: Run, folder: Path) -> dict[str, Any]:
     device = environment.configure(run).type
     began = CLOCKS[_clock(device)]()
     rate = gemm_rate(run.dtype, device, times=2)
-    wanted = expected(shrunk(run, device), rate)
+    small = shrunk(run, device, rate)
+    wanted = expected(small, rate)
     print(json.dumps(wanted), flush=True)
     taking_rate = CLOCKS[_clock(device)]() - began
     try:
         if wanted > LIMIT:
             raise TooSlowError
         with _limit():
-            found = measure(run, folder)
+            found = measure(run, small, folder)
     except TooSlowError:
         return estimated(run, rate, device, torch.get_num_threads())
     found["measuring"] += taking_rate
@@ -256,15 +260,14 @@ def _clock(device: str) -> str:
     return "cpu" if (device, torch.get_num_threads()) == ("cpu", 1) else "wall"
 
 
-def measure(run: Run, folder: Path) -> dict[str, Any]:
-    """Return the fields of Costs but `startup`, and the seconds that it took to measure."""
+def measure(run: Run, small: Run, folder: Path) -> dict[str, Any]:
+    """Return the fields of Costs but `startup`, and the seconds that it took to measure `small`."""
     import torch  # noqa: PLC0415 -- reads the pins
 
     from resablate import checkpoint, diagnostics, environment, train  # noqa: PLC0415
     from resablate.data import Tokens  # noqa: PLC0415
 
     device = environment.configure(run)
-    small = shrunk(run, device.type)
     trainer = train.Trainer(small, 1, Tokens(folder, run.block_size), device)
 
     def settle() -> None:
@@ -282,10 +285,10 @@ def measure(run: Run, folder: Path) -> dict[str, Any]:
     kind = _clock(device.type)
     clock = CLOCKS[kind]
     each = partial(timed, settle=settle, clock=clock)
-    if device.type == "cuda":
-        trainer.gradient()  # loads the kernels
-    settle()
     began = clock()
+    for _ in range(WARM_UP):
+        trainer.gradient()
+    settle()
     gradient = each(trainer.gradient)
     loss, norm = trainer.gradient()
     update = each(lambda: trainer.update(loss, norm))

@@ -56,8 +56,12 @@ class Data:
         return self.summary["floor"]
 
     def prefer(self, impl: str) -> str:
-        """Return the implementation that the paper's figure shows, or the grid's first."""
-        return impl if impl in self.impls else self.impls[0]
+        """Return the implementation that the paper's figure shows, or the first that has runs."""
+        there = [known for known in self.impls if self.has_run(known)] or self.impls
+        return impl if impl in there else there[0]
+
+    def has_run(self, impl: str) -> bool:
+        return any(self.curves_of(impl, config) for config in self.configs)
 
     def arm(self, impl: str, config: str) -> list[Result]:
         return [run for run in self.runs if run.key[1:3] == (impl, config)]
@@ -161,8 +165,12 @@ def figure2(data: Data) -> Figure:
     """Block-0 gradient norm, hidden-norm growth and outcome."""
     figure, axes = plotting.figure(3, max(3.3, 0.85 * len(data.configs)), 3.9)
     drawn, outcome_of = data.prefer("nanogpt"), data.prefer("residualgpt")
-    _gradients(axes[0], data, drawn)
-    _growth(axes[1], data, drawn)
+    if data.has_run(drawn):
+        _gradients(axes[0], data, drawn)
+        _growth(axes[1], data, drawn)
+    else:
+        for ax in axes[:2]:
+            plotting.empty(ax, "not run")
     outcome(axes[2], data, outcome_of)
     what = ("block-0 gradient norm\nbefore clipping, each seed", "hidden-norm growth, each seed")
     axes[0].set_title(f"(a) {labels.impl(drawn)}: {what[0]}")

@@ -41,7 +41,7 @@ def title(what: str, of: Sequence[Data]) -> str:
 
 
 def figure1(of: Sequence[Data]) -> Figure:
-    """Validation curves of nanoGPT, a panel a scale."""
+    """Validation curves of nanoGPT, or else of the one that ran, a panel a scale."""
     figure, axes = plotting.figure(len(of), 4.5, 4.4)
     for ax, data in zip(axes, of, strict=True):
         impl = data.prefer("nanogpt")

@@ -16,7 +16,7 @@ from resablate.results import Result
 
 TITLE = "Partial residual ablations at the paper's own scales"
 FIGURES = {
-    "figure1": "Figure 1. Validation curves of nanoGPT, a panel a scale",
+    "figure1": "Figure 1. Validation curves, a panel a scale",
     "figure2": "Figure 2. Gradient norm of block 0, hidden-norm growth, and the outcome, 10M",
     "figure3": "Figure 3. Best validation loss of every seed, with mean and 95% interval, 10M",
     "figure4": "Figure 4. AttnOnly by seed against the floor, and all configurations, 10M",
